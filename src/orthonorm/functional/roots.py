@@ -1,0 +1,112 @@
+"""The table of methods: each gives Sigma^{-1/2} and solves the Lyapunov equation of its adjoint.
+
+A method is one entry of `METHODS`: two functions on tensors that look at no value, so that they run under `vmap`,
+`torch.compile` and CUDA graphs without a synchronisation. Derivatives are built on top of them, once for all methods
+(`inverse_sqrt.py`), so an entry needs no derivative of its own.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["METHODS", "Method", "choose_method", "relative_floor"]
+
+# Note [the relative floor]
+# The Gram matrix of V has an error of a few units of round-off of its *largest* eigenvalue. Eigenvalues below
+# 64 eps times the largest one are that error and no more. Both methods stop there: their P grows no further than
+# (64 eps s_max)^{-1/2}, which keeps W = P V_C finite and its singular values at most 1 where V has lost rank, and
+# leaves every spectrum above it exactly as it is. The floor is relative, so V, 1e-6 V and 1e6 V give one W.
+_FLOOR_IN_EPS = 64.0
+
+
+class Method(NamedTuple):
+    """One way to compute Sigma^{-1/2}: the root, and the solver that its derivatives need."""
+
+    root: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+    """Sigma (..., n, n) -> P = Sigma^{-1/2}, a basis, and (..., m) numbers that scale with P."""
+    lyapunov: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(P, Q, the basis, the numbers) -> Y with P Y + Y P = Q."""
+
+
+def relative_floor(dtype: torch.dtype) -> float:
+    """Return the ratio of eigenvalues below which a Gram matrix of this type holds no information."""
+    return _FLOOR_IN_EPS * torch.finfo(dtype).eps
+
+
+def _eigh_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    s, D = torch.linalg.eigh(Sigma)
+    p = torch.maximum(s, relative_floor(s.dtype) * s[..., -1:]).rsqrt()
+    return (D * p.unsqueeze(-2)) @ D.mT, D, p
+
+
+def _eigh_lyapunov(P: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
+    # In the eigenbasis of P the equation is diagonal: this is the divided difference of errata 1, without a pole.
+    Y = (D.mT @ Q @ D) / (p.unsqueeze(-1) + p.unsqueeze(-2))
+    return D @ Y @ D.mT
+
+
+@cache
+def _newton_scales(floor: float) -> tuple[float, ...]:
+    """Return the scales of the iteration x <- mu x (3 - mu^2 x^2) / 2 that takes [floor, 1] to 1.
+
+    Each mu makes both ends of the interval meet, mu^2 = 3 / (1 + l + l^2), which is the fastest cubic for that
+    interval: the lower end grows by 3^{3/2}/2 = 2.6 a step instead of 1.5. The scales depend on the interval only,
+    never on the matrix.
+    """
+    scales, lower = [], floor
+    while 1 - lower > 1e-16 and len(scales) < 60:
+        mu = (3 / (1 + lower + lower * lower)) ** 0.5
+        scales.append(mu)
+        lower = min(1.0, mu * lower * (3 - mu * mu * lower * lower) / 2)
+    return tuple(scales)
+
+
+def _newton_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    eye = torch.eye(Sigma.shape[-1], dtype=Sigma.dtype, device=Sigma.device)
+    size = torch.linalg.matrix_norm(Sigma, keepdim=True)  # at least the largest eigenvalue
+    Y, Z = Sigma / size, eye.expand_as(Sigma)
+    for mu in _newton_scales(relative_floor(Sigma.dtype) ** 0.5):
+        T = 1.5 * mu * eye - (0.5 * mu**3) * (Z @ Y)
+        Y, Z = Y @ T, T @ Z
+    P = (Z + Z.mT) / (2 * size.sqrt())
+    return P, eye.expand_as(P), torch.linalg.matrix_norm(P).unsqueeze(-1)
+
+
+def _newton_lyapunov(P: Tensor, Q: Tensor, _: Tensor, bound: Tensor) -> Tensor:
+    # Note [Lyapunov by the sign function]
+    # The matrix M = [[P, Q], [0, -P]] has sign(M) = [[I, 2 Y], [0, -I]] with P Y + Y P = Q. An odd polynomial of M
+    # keeps that shape, so the scaled iteration of the root, applied to M, needs only its two upper blocks A and B:
+    # M^2 = [[A^2, A B - B A], [0, A^2]].
+    A, B = P / bound.unsqueeze(-1), Q / bound.unsqueeze(-1)
+    for mu in _newton_scales((relative_floor(P.dtype) / P.shape[-1]) ** 0.5):
+        a, b = 1.5 * mu, 0.5 * mu**3
+        A2, AB = A @ A, A @ B
+        B = a * B - b * (A @ AB - AB @ A + B @ A2)
+        A = a * A - b * (A2 @ A)
+    return B / 2
+
+
+METHODS: dict[str, Method] = {
+    "eigh": Method(_eigh_root, _eigh_lyapunov),
+    "newton": Method(_newton_root, _newton_lyapunov),
+}
+
+
+def choose_method(method: str, device: torch.device) -> str:
+    """Return the table's key for `method`, resolving "auto".
+
+    "auto" is "eigh" on the CPU and "newton" on an accelerator, where a batched eigendecomposition serialises while
+    matrix products do not.
+
+    Raises:
+        ValueError: if `method` is neither "auto" nor a key of the table.
+    """
+    if method == "auto":
+        return "eigh" if device.type in ("cpu", "meta") else "newton"
+    if method not in METHODS:
+        known = ", ".join(repr(name) for name in ("auto", *METHODS))
+        raise ValueError(f"method must be one of {known}; got {method!r}.")
+    return method

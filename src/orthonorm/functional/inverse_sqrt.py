@@ -118,7 +118,7 @@ def inverse_sqrt(
     mapped by `torch.vmap`. The symmetric part of `Sigma` is used. It is computed in float64 where the device has it.
 
     Args:
-        Sigma: symmetric positive matrices, any floating type. Eigenvalues below 64 eps times the largest (eps of the
+        Sigma: symmetric positive matrices, any floating type. Eigenvalues below 1024 eps times the largest (eps of the
             type computed in) count as that much; a matrix with NaN or infinity gives NaN and leaves the others right.
         method: `"eigh"` (eigendecomposition), `"newton"` (matrix products only), or `"auto"`.
 

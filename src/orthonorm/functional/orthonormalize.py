@@ -30,6 +30,8 @@ __all__ = ["orthonormalize", "orthonormalize_groups"]
 
 
 
+_BLOCK_BYTES = 4 * 2**20
+
 
 def _power_of_two_below(X: Tensor) -> Tensor:
     """Return the power of two below the largest entry of each matrix, by which it can be divided without rounding."""
@@ -37,24 +39,44 @@ def _power_of_two_below(X: Tensor) -> Tensor:
     return torch.where(largest > 0, largest.log2().floor().exp2(), 1.0)
 
 
+def _transform(V: Tensor, center: bool, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return W in the working type, P, and the method's two tensors."""
+    dtype = working_dtype(V)
+    X = V.to(dtype, copy=True)
+    if center:
+        X.sub_(X.mean(-1, keepdim=True))
+    if V.dtype != dtype:
+        P, basis, numbers = root(X @ X.mT, method)
+        return P @ X, P, basis, numbers
+    # No wider type is left: Sigma could overflow, and it is good to eps cond(V)^2 only. So V is scaled first, and one
+    # step of Newton's iteration for the polar factor squares the error that remains.
+    scale = _power_of_two_below(X)
+    X.div_(scale)
+    P, basis, numbers = root(X @ X.mT, method)
+    W = P @ X
+    W = 1.5 * W - (0.5 * (W @ W.mT)) @ W
+    return W, P / scale, basis, numbers / scale.squeeze(-1)
+
+
+def _matrices_per_block(V: Tensor) -> int:
+    """Return how many matrices to map at once: on a CPU as many as the cache holds, which halves the time."""
+    if V.device.type != "cpu":
+        return V.shape[0]
+    return max(1, _BLOCK_BYTES // (8 * V.shape[-2] * V.shape[-1]))
+
+
 class _Orthonormalize(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(V: Tensor, center: bool, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
-        dtype = working_dtype(V)
-        X = V - V.mean(-1, keepdim=True, dtype=dtype) if center else V.to(dtype)
-        if V.dtype != dtype:
-            P, basis, numbers = root(X @ X.mT, method)
-            return (P @ X).to(V.dtype), P, basis, numbers
-        # No wider type is left: Sigma could overflow, and it is good to eps cond(V)^2 only. So V is scaled first, and
-        # one step of Newton's iteration for the polar factor squares the error that remains.
-        scale = _power_of_two_below(X)
-        X = X / scale
-        P, basis, numbers = root(X @ X.mT, method)
-        W = P @ X
-        W = 1.5 * W - (0.5 * (W @ W.mT)) @ W
-        return W, P / scale, basis, numbers / scale.squeeze(-1)
+    def forward(V: Tensor, center: bool, method: str) -> tuple[Tensor, ...]:  # type: ignore[override]
+        W, small = torch.empty_like(V), []
+        block = _matrices_per_block(V)
+        for v, w in zip(V.split(block), W.split(block), strict=True):
+            result, *rest = _transform(v, center, method)
+            w.copy_(result)
+            small.append(rest)
+        return W, *(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*small, strict=True))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -96,9 +118,10 @@ def _adjoint(
     if H is not None:
         Q = Q + P @ (H + H.mT) @ P
     PY = P @ lyapunov(P, Q, basis, numbers, method)
-    grad = torch.matmul(P.to(dtype), G_) - torch.matmul(PY.to(dtype), W_)
+    # In place on fresh tensors: each avoids a pass over memory of the size of the weight.
+    grad = (P.to(dtype) @ G_).baddbmm_(PY.to(dtype), W_, alpha=-1)
     if center:
-        grad = grad - grad.mean(-1, keepdim=True)
+        grad.sub_(grad.mean(-1, keepdim=True))
     return grad.to(W.dtype)
 
 
@@ -165,7 +188,7 @@ def orthonormalize_groups(
     # The forward-mode rule stands apart because Dynamo refuses a node that has one.
     node = _Orthonormalize if torch.compiler.is_compiling() else _OrthonormalizeForward
     maps = [
-        node.apply(part.unflatten(-2, (count, size)), center, method)[0].flatten(-3, -2)
-        for part, (size, count) in zip(parts, runs, strict=True)
+        node.apply(part.reshape(-1, size, V.shape[-1]), center, method)[0].reshape(part.shape)
+        for part, (size, _) in zip(parts, runs, strict=True)
     ]
     return maps[0] if len(maps) == 1 else torch.cat(maps, dim=-2)

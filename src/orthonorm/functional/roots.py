@@ -16,10 +16,10 @@ __all__ = ["METHODS", "Method", "choose_method", "relative_floor"]
 
 # Note [the relative floor]
 # The Gram matrix of V has an error of a few units of round-off of its *largest* eigenvalue. Eigenvalues below
-# 64 eps times the largest one are that error and no more. Both methods stop there: their P grows no further than
-# (64 eps s_max)^{-1/2}, which keeps W = P V_C finite and its singular values at most 1 where V has lost rank, and
+# 1024 eps times the largest one are lost in it. Both methods stop there: their P grows no further than
+# (1024 eps s_max)^{-1/2}, which keeps W = P V_C finite and its singular values at most 1 where V has lost rank, and
 # leaves every spectrum above it exactly as it is. The floor is relative, so V, 1e-6 V and 1e6 V give one W.
-_FLOOR_IN_EPS = 64.0
+_FLOOR_IN_EPS = 1024.0
 
 
 class Method(NamedTuple):

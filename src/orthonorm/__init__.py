@@ -1,5 +1,23 @@
 """Orthogonal weights for any PyTorch network: exact, fast and safe."""
 
 from . import functional as functional
+from .convert import OLMConfig as OLMConfig
+from .convert import orthogonalize_ as orthogonalize_
+from .diagnostics import inspect as inspect
+from .diagnostics import orthogonality_error as orthogonality_error
+from .folding import fold as fold
+from .folding import fold_ as fold_
+from .free_matrices import param_groups as param_groups
+from .free_matrices import recenter_ as recenter_
+from .modules import OrthogonalConv1d as OrthogonalConv1d
+from .modules import OrthogonalConv2d as OrthogonalConv2d
+from .modules import OrthogonalConv3d as OrthogonalConv3d
+from .modules import OrthogonalConvTranspose1d as OrthogonalConvTranspose1d
+from .modules import OrthogonalConvTranspose2d as OrthogonalConvTranspose2d
+from .modules import OrthogonalConvTranspose3d as OrthogonalConvTranspose3d
+from .modules import OrthogonalLinear as OrthogonalLinear
+from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
+from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm
+from .propagation import signal_propagation as signal_propagation
 
 __version__ = "0.1.0"

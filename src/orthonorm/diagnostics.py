@@ -1,0 +1,154 @@
+"""What a model's orthogonal weights are like: their error, the condition and size of V, the scale."""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor, nn
+
+from .functional.errors import group_errors
+from .functional.rows import as_rows
+from .parametrizations import OrthogonalWeightNorm, orthogonal_weights
+
+__all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error"]
+
+
+def orthogonality_error(model: nn.Module) -> dict[str, float]:
+    r"""Return how far each orthogonal weight is from orthonormal rows.
+
+    $$\max_{\text{groups}} \max_{ij} |W W^T - I|_{ij}, \quad \text{before the scale } g$$
+
+    It is measured on the weight that the layer uses, in its own type. A value near 1 says that a direction of V is
+    lost; NaN, that V is not finite.
+
+    Args:
+        model: a module with orthogonal weights.
+
+    Returns:
+        The error by the weight's key in the plain model's `state_dict`, in the order of the model.
+
+    Raises:
+        ValueError: if the model has no orthogonal weight.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> errors = on.orthogonality_error(torch.nn.Sequential(on.OrthogonalLinear(8, 4)))
+        >>> list(errors), errors["0.weight"] < 1e-6
+        (['0.weight'], True)
+
+    Source: the constraint W W^T = I of equation (1) of the paper.
+    """
+    return {key: _error(owner, V) for key, owner, V in _weights(model)}
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One orthogonal weight: what it is and how it fares."""
+
+    weight: str
+    """Key in the plain model's `state_dict`."""
+    shape: tuple[int, ...]
+    groups: str
+    """The groups in words."""
+    limit: int
+    """Most rows that a group may hold."""
+    error: float
+    """Largest |W W^T - I| over the groups, before the scale."""
+    condition: float
+    """Largest condition number of V over the groups, after centring; infinite where a direction is lost."""
+    norm: float
+    """Root mean square of the norms of V's rows: the effective rate is lr / norm^2."""
+    scale: str
+    """The scale: none, a number, or the range of the learned ones."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The reports of a model's orthogonal weights; prints as a table."""
+
+    layers: tuple[LayerReport, ...]
+
+    def __str__(self) -> str:
+        """Return the table, one row a weight."""
+        names = [field.name for field in fields(LayerReport)]
+        table = [names] + [[_text(getattr(layer, name)) for name in names] for layer in self.layers]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def inspect(model: nn.Module) -> Inspection:
+    """Return one row for each orthogonal weight of a model: groups, limit, error, condition and norm of V, scale.
+
+    Args:
+        model: a module with orthogonal weights.
+
+    Returns:
+        The reports, which print as a table.
+
+    Raises:
+        ValueError: if the model has no orthogonal weight.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> report = on.inspect(torch.nn.Sequential(on.OrthogonalLinear(8, 4, scale=2.0)))
+        >>> report.layers[0].groups, report.layers[0].limit, report.layers[0].scale
+        ('1 group of 4 rows', 7, '2')
+
+    Source: the quantities of equation (3) of the paper.
+    """
+    return Inspection(tuple(_report(key, owner, V) for key, owner, V in _weights(model)))
+
+
+def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
+    found = [
+        (key, owner, module.parametrizations[name].original.detach())  # type: ignore[index, union-attr]
+        for key, module, name, owner in orthogonal_weights(model)
+    ]
+    if not found:
+        raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
+    return found
+
+
+def _error(owner: OrthogonalWeightNorm, V: Tensor) -> float:
+    with torch.no_grad():
+        return float(group_errors(owner.orthonormal_rows(V), owner.sizes).amax())
+
+
+def _report(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
+    rows = as_rows(V, groups=owner.groups, transposed=owner.transposed).to(torch.float64)
+    norm = float(rows.square().sum(-1).mean().sqrt())
+    centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows
+    conditions = [_condition(matrix) for part in centred for matrix in part.split(owner.sizes)]
+    return LayerReport(
+        weight=key,
+        shape=tuple(V.shape),
+        groups=owner.describe_groups(),
+        limit=owner.limit,
+        error=_error(owner, V),
+        condition=max(conditions),
+        norm=norm,
+        scale=_scale_text(owner.scale),
+    )
+
+
+def _condition(matrix: Tensor) -> float:
+    """Return the ratio of the extreme singular values; NaN for a matrix that is not finite."""
+    if not bool(torch.isfinite(matrix).all()):
+        return float("nan")
+    values = torch.linalg.svdvals(matrix)
+    return float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
+
+
+def _scale_text(scale: Tensor | float | bool) -> str:
+    if isinstance(scale, Tensor):
+        low, high = scale.detach().aminmax()
+        return f"{float(low):.3g} to {float(high):.3g}"
+    return "none" if scale is False else f"{scale:g}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
+    return f"{value:.2g}" if isinstance(value, float) else str(value)

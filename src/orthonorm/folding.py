@@ -1,0 +1,96 @@
+"""Folding: a model with orthogonal weights becomes the plain model that computes the same."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from .parametrizations import load_plain_weight, orthogonal_weights
+
+__all__ = ["fold", "fold_"]
+
+
+def fold_(model: nn.Module) -> nn.Module:
+    """Replace every orthogonal weight by its value, in place: a plain model that computes the same.
+
+    The result has plain types, the parameters, keys and shapes of the plain model's `state_dict`, and keeps biases,
+    types, devices, `requires_grad`, hooks and the training flag. A model without orthogonal weights is left as it is.
+
+    Args:
+        model: any module.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if a weight carries a further parametrization besides ours; nothing is changed then.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> on.fold_(on.OrthogonalLinear(8, 4))
+        Linear(in_features=8, out_features=4, bias=True)
+
+    Source: after training, the paper saves W and uses it as the standard module does.
+    """
+    found = list(orthogonal_weights(model))
+    for key, module, name, _ in found:
+        if len(module.parametrizations[name]) > 1:  # type: ignore[index, arg-type]
+            raise ValueError(
+                f"{key} carries {len(module.parametrizations[name])} parametrizations, "  # type: ignore[index, arg-type]
+                "and folding ours alone would change the others. Remove them first (remove_parametrizations)."
+            )
+    values = []
+    with torch.no_grad():
+        for _, module, name, _ in found:
+            values.append(getattr(module, name).clone())
+    for (_, module, name, _), value in zip(found, values, strict=True):
+        _fold_weight(module, name, value)
+    return model
+
+
+def _fold_weight(module: nn.Module, name: str, value: Tensor) -> None:
+    original = module.parametrizations[name].original  # type: ignore[index, union-attr]
+    # torch's deepcopy of a parametrized module shares the injected class with its copy, and removal edits that class:
+    # without a class of its own, folding a copy would break the model that it was copied from.
+    cls = type(module)
+    module.__class__ = type(cls.__name__, cls.__bases__, dict(cls.__dict__))
+    parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+    with torch.no_grad():
+        original.set_(value) if original.is_leaf and type(original) is nn.Parameter else original.copy_(value)
+    if not parametrize.is_parametrized(module):
+        for key, hook in list(module._load_state_dict_pre_hooks.items()):
+            if getattr(hook, "hook", None) is load_plain_weight:
+                del module._load_state_dict_pre_hooks[key]
+        module.__class__ = _plain_class(type(module))
+
+
+def _plain_class(cls: type) -> type:
+    """Return torch's class for one of our modules, and any other class as it is."""
+    if cls.__module__ != f"{__package__}.modules":
+        return cls
+    return next(base for base in cls.__mro__ if base.__module__.startswith("torch."))
+
+
+def fold(model: nn.Module) -> nn.Module:
+    """Return a folded copy of the model; the model itself goes on training.
+
+    Args:
+        model: any module that `copy.deepcopy` takes.
+
+    Returns:
+        A new module: `fold_` of a deep copy.
+
+    Raises:
+        ValueError: as `fold_`.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> layer = on.OrthogonalLinear(8, 4)
+        >>> plain = on.fold(layer)
+        >>> torch.equal(plain.weight, layer.weight), type(plain).__name__
+        (True, 'Linear')
+
+    Source: after training, the paper saves W and uses it as the standard module does.
+    """
+    return fold_(copy.deepcopy(model))

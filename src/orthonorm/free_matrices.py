@@ -1,0 +1,92 @@
+"""What the free matrices V of a model need while it trains: a group without decay, and a size chosen anew."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .functional.completion import complete_rank
+from .functional.rows import from_rows
+from .parametrizations import orthogonal_weights
+
+__all__ = ["param_groups", "recenter_"]
+
+
+def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
+    """Set every V to `norm * W`: the same function, V well conditioned and with rows of a chosen norm again.
+
+    W does not depend on the size of V, so the effective rate is `lr / |V|^2`; weight decay shrinks V and steps lengthen
+    it. This resets it. A momentum that an optimizer holds for V belongs to the old V: set it to zero or let it fade.
+
+    Args:
+        model: any module with orthogonal weights.
+        norm: the norm of each row of V afterwards.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: if `norm` is not positive, or the model has no orthogonal weight.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> layer = on.recenter_(on.OrthogonalLinear(8, 4), norm=2.0)
+        >>> layer.parametrizations.weight.original.norm(dim=1)
+        tensor([2., 2., 2., 2.], grad_fn=<LinalgVectorNormBackward0>)
+
+    Source: phi(c V) = phi(V), a property of equation (3) of the paper.
+    """
+    if not 0 < norm < float("inf"):
+        raise ValueError(f"norm must be a positive number; got {norm!r}.")
+    found = list(orthogonal_weights(model))
+    if not found:
+        raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
+    with torch.no_grad():
+        for _, module, name, owner in found:
+            V = module.parametrizations[name].original  # type: ignore[index, union-attr]
+            rows = [
+                complete_rank(W, center=owner.center)[0]
+                for matrix in owner.orthonormal_rows(V)
+                for W in matrix.split(owner.sizes)
+            ]
+            W = torch.cat(rows).view(owner.groups, -1, rows[0].shape[-1])
+            V.copy_(norm * from_rows(W, V.shape, transposed=owner.transposed))  # type: ignore[operator, arg-type]
+    return model
+
+
+def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    """Return optimizer groups in which the free matrices V have no weight decay.
+
+    W does not depend on the size of V, so decay on V does not regularise the network: it only raises the effective
+    rate `lr / |V|^2` as V shrinks. Everything else (biases, scales, plain layers) gets `weight_decay`.
+
+    Args:
+        model: any module.
+        weight_decay: for all parameters but V.
+
+    Returns:
+        Two groups, `[{"params": others, "weight_decay": weight_decay}, {"params": Vs, "weight_decay": 0.0}]`, of the
+        parameters that require a gradient.
+
+    Raises:
+        ValueError: if `weight_decay` is negative.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> model = on.OrthogonalLinear(8, 4)
+        >>> [len(group["params"]) for group in on.param_groups(model, weight_decay=5e-4)]
+        [1, 1]
+
+    Source: phi(c V) = phi(V), a property of equation (3) of the paper.
+    """
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay must not be negative; got {weight_decay!r}.")
+    free = {
+        id(module.parametrizations[name].original)  # type: ignore[index, union-attr]
+        for _, module, name, _ in orthogonal_weights(model)
+    }
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in parameters if id(p) not in free], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if id(p) in free], "weight_decay": 0.0},
+    ]

@@ -1,0 +1,55 @@
+"""A deficient matrix completed by fixed directions, so that an orthonormal start exists."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["complete_rank", "fixed_rows"]
+
+# Note [completion]
+# V_C = U S R^T has lost the directions U_0 (left singular vectors of zero singular values): a zero-initialised head, a
+# dead or a repeated row. The orthonormal matrix nearest to V_C is then not unique: U R^T + U_0 B for any orthonormal B
+# orthogonal to R. We take the B nearest to U_0^T F, where F is a fixed orthonormal matrix that depends on (n, d) only
+# (cosines, of zero mean), so that the start is the same on every machine and no random number is drawn.
+
+
+def fixed_rows(n: int, d: int, *, dtype: torch.dtype, device: torch.device | None = None) -> Float[Tensor, "n d"]:
+    """Return `n` orthonormal rows of length `d` and, for `n < d`, of zero mean: the first cosines of the DCT-II.
+
+    Example:
+        >>> F = fixed_rows(3, 8, dtype=torch.float64)
+        >>> torch.dist(F @ F.T, torch.eye(3)) < 1e-12, F.sum(1).abs().max() < 1e-12
+        (tensor(True), tensor(True))
+    """
+    k = torch.arange(1, n + 1, dtype=dtype, device=device) % d
+    x = torch.arange(d, dtype=dtype, device=device) + 0.5
+    rows = math.sqrt(2 / d) * torch.cos(torch.outer(k, x) * (math.pi / d))
+    return torch.where((k == 0).unsqueeze(-1), rows / math.sqrt(2), rows)
+
+
+def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tensor, "n d"], int]:
+    """Return `V` with its lost directions filled, and how many they were; `V` itself where none is lost.
+
+    A direction is lost where its singular value is below `n` eps (of V's type) of the largest. A matrix that is not
+    finite is returned as it is.
+    """
+    X = V.detach().to(torch.float64 if V.device.type != "mps" else torch.float32)
+    mean = X.mean(-1, keepdim=True) if center else torch.zeros_like(X[:, :1])
+    X = X - mean
+    if not bool(torch.isfinite(X).all()):
+        return V, 0
+    U, S, Rt = torch.linalg.svd(X / X.abs().amax().clamp_min(torch.finfo(X.dtype).tiny), full_matrices=False)
+    lost = int((len(S) * torch.finfo(V.dtype).eps * S[0] >= S).sum())
+    if lost == 0:
+        return V, 0
+    kept = len(S) - lost
+    pool = fixed_rows(*X.shape, dtype=X.dtype, device=X.device)
+    pool = pool - (pool @ Rt[:kept].T) @ Rt[:kept]
+    # An orthonormal basis of what the fixed rows offer outside R: at least `lost` directions.
+    _, strength, basis = torch.linalg.svd(pool, full_matrices=False)
+    basis = basis[strength > 1e-6]
+    a, _, b = torch.linalg.svd(U[:, kept:].T @ pool @ basis.T, full_matrices=False)
+    size = X.norm() / math.sqrt(kept) if kept else X.new_ones(())
+    return (mean + X + size * U[:, kept:] @ (a @ b) @ basis).to(V.dtype), lost

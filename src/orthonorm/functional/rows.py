@@ -1,0 +1,43 @@
+"""A layer's weight as matrices whose rows are to be orthonormal, and back."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+__all__ = ["as_rows", "from_rows"]
+
+# Note [rows of a convolution]
+# A convolution's weight (out, in/groups, *kernel) flattens to (out, in/groups * k); its output channels come in
+# `groups` blocks that never see one another, so each block is a matrix of its own. A transposed convolution's weight
+# is (in, out/groups, *kernel): block g maps the input channels of group g to its out/groups output channels, whose
+# filters are the rows (in/groups * k entries each) once the two channel dimensions are exchanged.
+
+
+def as_rows(
+    weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool = False
+) -> Float[Tensor, "groups n d"]:
+    """Return the weight of a linear layer or convolution as one matrix of filters for each of its groups.
+
+    Args:
+        weight: `(out, in/groups, *kernel)`, or `(in, out/groups, *kernel)` where `transposed`.
+        groups: the convolution's own groups.
+        transposed: whether it is a transposed convolution's weight.
+
+    Example:
+        >>> import torch
+        >>> as_rows(torch.zeros(16, 4, 3, 3), groups=2).shape
+        torch.Size([2, 8, 36])
+    """
+    blocks = weight.unflatten(0, (groups, weight.shape[0] // groups))
+    if transposed:
+        blocks = blocks.transpose(1, 2)
+    return blocks.flatten(2) if blocks.ndim > 3 else blocks
+
+
+def from_rows(
+    rows: Float[Tensor, "groups n d"], shape: tuple[int, ...], *, transposed: bool = False
+) -> Float[Tensor, "..."]:
+    """Return the weight of the given shape whose `as_rows` is `rows`."""
+    if not transposed:
+        return rows.reshape(shape)
+    groups, n, _ = rows.shape
+    return rows.reshape(groups, n, shape[0] // groups, *shape[2:]).transpose(1, 2).reshape(shape)

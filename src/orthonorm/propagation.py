@@ -1,0 +1,127 @@
+"""Theorem 1 as a tool: what a batch and its gradient become, layer by layer."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = ["LayerSignal", "signal_propagation"]
+
+
+@dataclass(frozen=True)
+class LayerSignal:
+    """What one layer does to a batch and to its gradient."""
+
+    layer: str
+    """Fully qualified name of the layer."""
+    mean: float
+    """Root mean square over channels of the mean of the output s."""
+    covariance: Float[Tensor, " n"]
+    """Eigenvalues of the covariance of s over samples and positions, the largest first."""
+    forward_ratio: float
+    """|s| / |x| over the batch, the bias taken off s."""
+    gradient_ratio: float
+    """|dL/dx| / |dL/ds| over the batch; NaN where no gradient reaches the layer."""
+
+
+def signal_propagation(
+    model: nn.Module,
+    inputs: Float[Tensor, "batch *rest"],
+    *,
+    gradient: Float[Tensor, "..."] | None = None,
+) -> list[LayerSignal]:
+    r"""Feed a batch and return what every Linear and convolution layer does to it and to the gradient.
+
+    Theorem 1, for $s = W x$ with $W W^T = I$ in a single group: $\operatorname{cov}(x) = \sigma^2 I$ gives
+    $\operatorname{cov}(s) = \sigma^2 I$, and $|\partial L/\partial x| = |\partial L/\partial s|$. With centring, W also
+    removes the mean direction of x; with several groups only the diagonal blocks of cov(s) are $\sigma^2 I$ and the
+    gradient's norm is kept only on average (errata 6).
+
+    The model is left as it was: its training flag, its gradients and the global random state do not change, but
+    buffers that a training-mode forward updates are updated, so call `model.eval()` first where that matters.
+
+    Args:
+        model: any module that takes `inputs`.
+        inputs: one batch, samples first.
+        gradient: dL/d(output); None for a fixed pseudo-random one.
+
+    Returns:
+        One entry a call of a layer, in the order of the calls.
+
+    Raises:
+        ValueError: if the batch has fewer than 2 samples or the model has no Linear or convolution.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> x = torch.randn(4096, 16, generator=torch.Generator().manual_seed(0))
+        >>> layer = on.signal_propagation(on.OrthogonalLinear(16, 8), x)[0]
+        >>> round(layer.gradient_ratio, 4), bool((layer.covariance - 1).abs().max() < 0.2)
+        (1.0, True)
+
+    Source: Theorem 1 of the paper, with errata 6.
+    """
+    layers = {
+        module: fqn
+        for fqn, module in model.named_modules()
+        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
+    }
+    if not layers:
+        raise ValueError(f"this {type(model).__name__} has no Linear or convolution layer to look at.")
+    if inputs.ndim < 2 or inputs.shape[0] < 2:
+        raise ValueError(f"inputs must be a batch of at least 2 samples; got the shape {tuple(inputs.shape)}.")
+    calls = _record_calls(model, layers, inputs)
+    output = calls.pop()[2]
+    if gradient is None:
+        gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
+    at_outputs = torch.autograd.grad(output, [s for _, _, s in calls], gradient, allow_unused=True, retain_graph=True)
+    return [
+        _signal(layers[module], module, x, s, grad)
+        for (module, x, s), grad in zip(calls, at_outputs, strict=True)
+    ]
+
+
+def _record_calls(model: nn.Module, layers: Iterable[nn.Module], inputs: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+    """Return `(layer, x, s)` of every call, and `(model, inputs, output)` last.
+
+    The layers are handed copies and hand on copies, so that an in-place activation after or before a layer does not
+    change what was recorded.
+    """
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+    def copy_input(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (args[0].clone(), *args[1:])
+
+    def record(module: nn.Module, args: tuple[Tensor, ...], s: Tensor) -> Tensor:
+        calls.append((module, args[0], s))
+        return s.clone()
+
+    handles = [handle for m in layers for handle in (m.register_forward_pre_hook(copy_input), m.register_forward_hook(record))]
+    try:
+        with torch.enable_grad():
+            x = inputs.detach().clone().requires_grad_()
+            output = model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [*calls, (model, x, output)]
+
+
+def _signal(fqn: str, module: nn.Module, x: Tensor, s: Tensor, at_output: Tensor | None) -> LayerSignal:
+    ratio = float("nan")
+    if at_output is not None:
+        # Through this layer alone: where x also feeds a shortcut, that path is not the layer's.
+        (at_input,) = torch.autograd.grad(s, x, at_output, retain_graph=True)
+        ratio = float(at_input.norm() / at_output.norm())
+    x, s = x.detach(), s.detach()
+    channels = 1 if isinstance(module, nn.modules.conv._ConvNd) else -1
+    rows = s.movedim(channels, -1).flatten(0, -2).to(torch.float64)
+    unbiased = rows if module.bias is None else rows - module.bias.detach()
+    return LayerSignal(
+        layer=fqn,
+        mean=float(rows.mean(0).square().mean().sqrt()),
+        covariance=torch.linalg.eigvalsh(rows.T.cov().view(rows.shape[1], -1)).flip(0),
+        forward_ratio=float(unbiased.norm() / x.norm()),
+        gradient_ratio=ratio,
+    )

@@ -23,7 +23,7 @@ torch.set_num_threads(1)
 
 
 class TorchRandom:
-    """Torch's generator as Hypothesis wants it, so that an example is the same when it is replayed."""
+    """Torch's generator as Hypothesis wants it: an example is the same when it is replayed."""
 
     def seed(self, a: int) -> None:
         torch.manual_seed(a)
@@ -50,14 +50,14 @@ hypothesis.settings.load_profile(os.environ.get("ORTHONORM_HYPOTHESIS", "ci"))
 
 @pytest.fixture(autouse=True)
 def seeded() -> Iterator[None]:
-    """Start each test from one state of torch's generators, and give back the state that was there."""
+    """Start each test from one state of torch's generators, and give back what was there."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests that compile to a run without the wrappers, which the tracer cannot follow."""
+    """Leave tests that compile to a run without the wrappers, which the tracer cannot follow."""
     if not TYPECHECK:
         return
     compiled = [item for item in items if item.get_closest_marker("compiled")]

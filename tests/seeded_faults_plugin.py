@@ -1,7 +1,7 @@
 """A pytest plugin that writes how each test failed: the type of the exception, not its text.
 
-It is loaded into the run of one fault (`-p seeded_faults_plugin`), stops that run at the first failed
-assertion, and leaves its report in the file that SEEDED_FAULT_REPORT names.
+It is loaded into the run of one fault (`-p seeded_faults_plugin`), stops that run at the first
+failed assertion, and leaves its report in the file that SEEDED_FAULT_REPORT names.
 """
 
 import json

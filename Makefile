@@ -1,0 +1,55 @@
+# Every command of the project. A line "target: ## text" is what `make help` prints.
+
+.POSIX:
+.SUFFIXES:
+.PHONY: help demo test check format-check lint types pytest seeded-faults bench clean
+
+BIN = .venv/bin
+DEMO = .venv/.ready-demo
+DEV = .venv/.ready-dev
+# One thread a process and two processes: more than that only wait for each other.
+WORKERS = 2
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+help: ## List the commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+demo: $(DEMO) ## Train orthogonal and plain networks on real digits and compare them (main job)
+	$(BIN)/orthonorm demo
+
+test: check pytest seeded-faults ## Run every check and every test
+
+check: format-check lint types ## Run the static checks only: format, lint, types
+
+format-check: $(DEV)
+	$(BIN)/ruff format --check .
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+
+types: $(DEV)
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+# Twice, as the tracer of torch.compile cannot follow the wrappers that enforce shapes and types.
+pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those that compile
+	$(PYTEST) -m "not compiled"
+	ORTHONORM_TYPECHECK=0 $(PYTEST) -m compiled tests
+
+seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must turn its test red
+	$(BIN)/python tests/seeded_faults.py
+
+bench: $(DEMO) ## Measure accuracy and speed
+	$(BIN)/orthonorm bench
+
+clean: ## Remove the environment and all that is generated, but results
+	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The extras of `demo` are among those of `test`, so the first file only says "at least these".
+$(DEMO): pyproject.toml constraints.txt
+	@if [ -e $(DEV) ]; then .ci/environment paper,dev && touch $(DEV); else .ci/environment paper; fi
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt
+	@.ci/environment paper,dev
+	@touch $(DEMO) $@

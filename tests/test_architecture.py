@@ -22,9 +22,22 @@ LIBRARY: dict[str, set[str]] = {
     "modules": {"functional", "parametrizations"},
     "convert": {"functional", "parametrizations"},
     "optim": {"functional"},
-    "diagnostics": {"functional"},
+    "folding": {"parametrizations"},
+    "free_matrices": {"functional", "parametrizations"},
+    "diagnostics": {"functional", "parametrizations"},
+    "propagation": set(),
     "distributed": {"functional", "parametrizations", "optim"},
-    "__init__": {"functional", "parametrizations", "modules", "convert", "optim", "diagnostics"},
+    "__init__": {
+        "functional",
+        "parametrizations",
+        "modules",
+        "convert",
+        "folding",
+        "free_matrices",
+        "optim",
+        "diagnostics",
+        "propagation",
+    },
 }
 
 # The parts of `orthonorm.paper` whose place matters, and which of each other they may reach,
@@ -58,9 +71,7 @@ PAPER_DEPENDENCIES = distributions(PROJECT["optional-dependencies"]["paper"])
 def modules() -> dict[str, ast.Module]:
     """Every module of the package by its dotted name; a package's own name ends in `__init__`."""
     return {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): ast.parse(
-            path.read_text()
-        )
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): ast.parse(path.read_text())
         for path in sorted(PACKAGE.rglob("*.py"))
     }
 
@@ -144,10 +155,7 @@ def test_the_parts_of_the_reproduction_import_in_one_direction():
 def test_no_module_imports_itself_through_others():
     importers = {name.removesuffix(".__init__"): IMPORTS[name] for name in MODULES}
     # A package gathers what its modules define: they may not ask it back.
-    graph = {
-        name: (found & importers.keys()) - {"orthonorm"} - {name}
-        for name, found in importers.items()
-    }
+    graph = {name: (found & importers.keys()) - {"orthonorm"} - {name} for name, found in importers.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(importers)
 
 
@@ -194,9 +202,7 @@ def test_the_command_line_imports_the_rest_at_call():
 
 def test_importing_the_library_imports_no_extra():
     program = "import sys, orthonorm; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     loaded = set(done.stdout.split())
     assert "orthonorm" in loaded
     # Torch itself may bring the last two.
@@ -205,9 +211,7 @@ def test_importing_the_library_imports_no_extra():
     assert loaded & {"orthonorm.paper", "orthonorm.cli", "orthonorm.distributed"} == set()
 
 
-@pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
-)
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_file_holds_one_idea(path: Path):
     assert len(path.read_text().splitlines()) <= 300
     assert path.stem not in {"utils", "helpers", "misc", "common"}
@@ -233,8 +237,7 @@ def takes_any_keyword(tree: ast.Module) -> list[str]:
         node.name
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
-        if node.args.kwarg is not None
-        and (not node.name.startswith("_") or node.name == "__init__")
+        if node.args.kwarg is not None and (not node.name.startswith("_") or node.name == "__init__")
     ]
 
 

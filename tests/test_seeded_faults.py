@@ -68,12 +68,8 @@ def test_only_a_failed_assertion_is_a_kill(toy: Project):
         pytest.param(fault("", old="absent"), "occurs 0 times", id="old text is not there"),
         pytest.param(fault("y", old="x"), "occurs 3 times", id="old text is ambiguous"),
         pytest.param(fault("x", test="test_gone"), "do not pass", id="test does not exist"),
-        pytest.param(
-            Fault("a fault", "toy/gone.py", "x", "y", ("t",)), "no src/toy/gone.py", id="no file"
-        ),
-        pytest.param(
-            Fault("a fault", "toy/__init__.py", "x / 2", "x", ()), "no test", id="no test"
-        ),
+        pytest.param(Fault("a fault", "toy/gone.py", "x", "y", ("t",)), "no src/toy/gone.py", id="no file"),
+        pytest.param(Fault("a fault", "toy/__init__.py", "x / 2", "x", ()), "no test", id="no test"),
     ],
 )
 def test_a_wrong_entry_is_an_error(toy: Project, wrong: Fault, message: str):

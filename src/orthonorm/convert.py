@@ -51,7 +51,9 @@ class OLMConfig:
         check_group_arguments(self.group_size, self.grouping)
         choose_method(self.method, torch.device("cpu"))
         if not isinstance(self.scale, bool) and not (isinstance(self.scale, int | float) and self.scale > 0):
-            raise ValueError(f"scale must be False, True (learned, one a row) or a positive number; got {self.scale!r}.")
+            raise ValueError(
+                f"scale must be False, True (learned, one a row) or a positive number; got {self.scale!r}."
+            )
 
     def options_for(self, module: nn.Module) -> dict[str, Any]:
         """Return the options of `orthogonal_weight_norm` for one layer, with the group size cut to its limit."""
@@ -81,7 +83,7 @@ def default_filter(model: nn.Module) -> Filter:
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     last = linears[-1] if linears else None
 
-    def keep(module: nn.Module, fqn: str) -> bool:
+    def keep(module: nn.Module, _: str) -> bool:
         if not isinstance(module, _SUPPORTED) or module is last:
             return False
         if isinstance(module, nn.modules.conv._ConvNd) and 1 < module.groups == module.in_channels:
@@ -133,8 +135,8 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     for fqn, module in chosen:
         if not isinstance(module, _SUPPORTED):
             raise TypeError(
-                f"orthogonalize_ converts Linear and convolution layers; the filter chose {fqn or 'the model'!r}, a "
-                f"{type(module).__name__}. Narrow the filter, or call orthogonal_weight_norm(module, name) for one tensor."
+                f"orthogonalize_ converts Linear and convolution layers; the filter chose {fqn or 'the model'!r}, "
+                f"a {type(module).__name__}. Narrow the filter, or call orthogonal_weight_norm(module, name) on it."
             )
         label = f"{fqn}.weight" if fqn else "weight"
         if "weight" in module._parameters and not parametrize.is_parametrized(module, "weight"):

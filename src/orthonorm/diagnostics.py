@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .functional.errors import group_errors
 from .functional.rows import as_rows
-from .parametrizations import OrthogonalWeightNorm, orthogonal_weights
+from .parametrizations import OrthogonalWeightNorm, free_matrix, orthogonal_weights
 
 __all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error"]
 
@@ -72,7 +72,9 @@ class Inspection:
         names = [field.name for field in fields(LayerReport)]
         table = [names] + [[_text(getattr(layer, name)) for name in names] for layer in self.layers]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
+        ]
         return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
@@ -102,10 +104,7 @@ def inspect(model: nn.Module) -> Inspection:
 def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    found = [
-        (key, owner, module.parametrizations[name].original.detach())  # type: ignore[index, union-attr]
-        for key, module, name, owner in orthogonal_weights(model)
-    ]
+    found = [(key, owner, free_matrix(module, name).detach()) for key, module, name, owner in orthogonal_weights(model)]
     if not found:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
     return found

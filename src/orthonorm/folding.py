@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from .parametrizations import load_plain_weight, orthogonal_weights
+from .parametrizations import free_matrix, load_plain_weight, orthogonal_weights
 
 __all__ = ["fold", "fold_"]
 
@@ -35,34 +35,37 @@ def fold_(model: nn.Module) -> nn.Module:
     """
     found = list(orthogonal_weights(model))
     for key, module, name, _ in found:
-        if len(module.parametrizations[name]) > 1:  # type: ignore[index, arg-type]
+        count = len(getattr(module.parametrizations, name))
+        if count > 1:
             raise ValueError(
-                f"{key} carries {len(module.parametrizations[name])} parametrizations, "  # type: ignore[index, arg-type]
+                f"{key} carries {count} parametrizations, "
                 "and folding ours alone would change the others. Remove them first (remove_parametrizations)."
             )
-    values = []
     with torch.no_grad():
-        for _, module, name, _ in found:
-            values.append(getattr(module, name).clone())
+        values = [getattr(module, name).clone() for _, module, name, _ in found]
     for (_, module, name, _), value in zip(found, values, strict=True):
         _fold_weight(module, name, value)
     return model
 
 
 def _fold_weight(module: nn.Module, name: str, value: Tensor) -> None:
-    original = module.parametrizations[name].original  # type: ignore[index, union-attr]
+    original = free_matrix(module, name)
     # torch's deepcopy of a parametrized module shares the injected class with its copy, and removal edits that class:
     # without a class of its own, folding a copy would break the model that it was copied from.
     cls = type(module)
-    module.__class__ = type(cls.__name__, cls.__bases__, dict(cls.__dict__))
+    _set_class(module, type(cls.__name__, cls.__bases__, dict(cls.__dict__)))
     parametrize.remove_parametrizations(module, name, leave_parametrized=False)
     with torch.no_grad():
-        original.set_(value) if original.is_leaf and type(original) is nn.Parameter else original.copy_(value)
+        original.copy_(value)
     if not parametrize.is_parametrized(module):
         for key, hook in list(module._load_state_dict_pre_hooks.items()):
             if getattr(hook, "hook", None) is load_plain_weight:
                 del module._load_state_dict_pre_hooks[key]
-        module.__class__ = _plain_class(type(module))
+        _set_class(module, _plain_class(type(module)))
+
+
+def _set_class(module: nn.Module, cls: type) -> None:
+    module.__class__ = cls  # type: ignore[assignment]
 
 
 def _plain_class(cls: type) -> type:

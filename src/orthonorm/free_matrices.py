@@ -7,7 +7,7 @@ from torch import nn
 
 from .functional.completion import complete_rank
 from .functional.rows import from_rows
-from .parametrizations import orthogonal_weights
+from .parametrizations import free_matrix, orthogonal_weights
 
 __all__ = ["param_groups", "recenter_"]
 
@@ -31,8 +31,8 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
     Example:
         >>> import torch, orthonorm as on
         >>> layer = on.recenter_(on.OrthogonalLinear(8, 4), norm=2.0)
-        >>> layer.parametrizations.weight.original.norm(dim=1)
-        tensor([2., 2., 2., 2.], grad_fn=<LinalgVectorNormBackward0>)
+        >>> print(f"{on.inspect(layer).layers[0].norm:.4f}")
+        2.0000
 
     Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """
@@ -43,14 +43,14 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
     with torch.no_grad():
         for _, module, name, owner in found:
-            V = module.parametrizations[name].original  # type: ignore[index, union-attr]
+            V = free_matrix(module, name)
             rows = [
                 complete_rank(W, center=owner.center)[0]
                 for matrix in owner.orthonormal_rows(V)
                 for W in matrix.split(owner.sizes)
             ]
             W = torch.cat(rows).view(owner.groups, -1, rows[0].shape[-1])
-            V.copy_(norm * from_rows(W, V.shape, transposed=owner.transposed))  # type: ignore[operator, arg-type]
+            V.copy_(norm * from_rows(W, V.shape, transposed=owner.transposed))
     return model
 
 
@@ -81,10 +81,7 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
     """
     if not weight_decay >= 0:
         raise ValueError(f"weight_decay must not be negative; got {weight_decay!r}.")
-    free = {
-        id(module.parametrizations[name].original)  # type: ignore[index, union-attr]
-        for _, module, name, _ in orthogonal_weights(model)
-    }
+    free = {id(free_matrix(module, name)) for _, module, name, _ in orthogonal_weights(model)}
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if id(p) not in free], "weight_decay": weight_decay},

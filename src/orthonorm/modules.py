@@ -28,9 +28,7 @@ Size = int | tuple[int, ...]
 def _make_orthogonal(
     module: nn.Module, group_size: int | None, center: bool, grouping: str, scale: bool | float, method: str
 ) -> None:
-    orthogonal_weight_norm(
-        module, group_size=group_size, center=center, grouping=grouping, scale=scale, method=method
-    )
+    orthogonal_weight_norm(module, group_size=group_size, center=center, grouping=grouping, scale=scale, method=method)
     owner = module.parametrizations["weight"][0]  # type: ignore[index]
     assert isinstance(owner, OrthogonalWeightNorm)
     owner.unit_start = True
@@ -98,9 +96,9 @@ class _OrthogonalConv:
         scale: bool | float = False,
         method: str = "auto",
     ) -> None:
-        super().__init__(
+        super().__init__(  # pyright: ignore[reportCallIssue]  (the next base is torch's)
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
-        )  # type: ignore[call-arg]
+        )
         _make_orthogonal(self, group_size, center, grouping, scale, method)  # type: ignore[arg-type]
 
 
@@ -128,7 +126,7 @@ class _OrthogonalConvTranspose:
         scale: bool | float = False,
         method: str = "auto",
     ) -> None:
-        super().__init__(
+        super().__init__(  # pyright: ignore[reportCallIssue]  (the next base is torch's)
             in_channels,
             out_channels,
             kernel_size,
@@ -141,7 +139,7 @@ class _OrthogonalConvTranspose:
             padding_mode,
             device,
             dtype,
-        )  # type: ignore[call-arg]
+        )
         _make_orthogonal(self, group_size, center, grouping, scale, method)  # type: ignore[arg-type]
 
 

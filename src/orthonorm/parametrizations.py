@@ -19,6 +19,7 @@ from .functional.rows import as_rows, from_rows
 __all__ = [
     "OrthogonalWeightNorm",
     "build",
+    "free_matrix",
     "load_plain_weight",
     "orthogonal_weight_norm",
     "orthogonal_weights",
@@ -290,6 +291,11 @@ def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, 
         for name, parametrizations in getattr(module, "parametrizations", {}).items():
             if isinstance(parametrizations[0], OrthogonalWeightNorm):
                 yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
+
+
+def free_matrix(module: nn.Module, name: str) -> nn.Parameter:
+    """Return V of a module's orthogonal weight."""
+    return getattr(module.parametrizations, name).original
 
 
 def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

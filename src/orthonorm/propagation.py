@@ -62,10 +62,8 @@ def signal_propagation(
 
     Source: Theorem 1 of the paper, with errata 6.
     """
-    layers = {
-        module: fqn
-        for fqn, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
+    layers: dict[nn.Module, str] = {
+        module: fqn for fqn, module in model.named_modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
     }
     if not layers:
         raise ValueError(f"this {type(model).__name__} has no Linear or convolution layer to look at.")
@@ -76,13 +74,12 @@ def signal_propagation(
     if gradient is None:
         gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
     at_outputs = torch.autograd.grad(output, [s for _, _, s in calls], gradient, allow_unused=True, retain_graph=True)
-    return [
-        _signal(layers[module], module, x, s, grad)
-        for (module, x, s), grad in zip(calls, at_outputs, strict=True)
-    ]
+    return [_signal(layers[module], module, x, s, grad) for (module, x, s), grad in zip(calls, at_outputs, strict=True)]
 
 
-def _record_calls(model: nn.Module, layers: Iterable[nn.Module], inputs: Tensor) -> list[tuple[nn.Module, Tensor, Tensor]]:
+def _record_calls(
+    model: nn.Module, layers: Iterable[nn.Module], inputs: Tensor
+) -> list[tuple[nn.Module, Tensor, Tensor]]:
     """Return `(layer, x, s)` of every call, and `(model, inputs, output)` last.
 
     The layers are handed copies and hand on copies, so that an in-place activation after or before a layer does not
@@ -90,14 +87,16 @@ def _record_calls(model: nn.Module, layers: Iterable[nn.Module], inputs: Tensor)
     """
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
-    def copy_input(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def copy_input(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (args[0].clone(), *args[1:])
 
     def record(module: nn.Module, args: tuple[Tensor, ...], s: Tensor) -> Tensor:
         calls.append((module, args[0], s))
         return s.clone()
 
-    handles = [handle for m in layers for handle in (m.register_forward_pre_hook(copy_input), m.register_forward_hook(record))]
+    handles = [
+        handle for m in layers for handle in (m.register_forward_pre_hook(copy_input), m.register_forward_hook(record))
+    ]
     try:
         with torch.enable_grad():
             x = inputs.detach().clone().requires_grad_()
@@ -117,7 +116,7 @@ def _signal(fqn: str, module: nn.Module, x: Tensor, s: Tensor, at_output: Tensor
     x, s = x.detach(), s.detach()
     channels = 1 if isinstance(module, nn.modules.conv._ConvNd) else -1
     rows = s.movedim(channels, -1).flatten(0, -2).to(torch.float64)
-    unbiased = rows if module.bias is None else rows - module.bias.detach()
+    unbiased = rows - module.bias.detach() if isinstance(module.bias, Tensor) else rows
     return LayerSignal(
         layer=fqn,
         mean=float(rows.mean(0).square().mean().sqrt()),

@@ -107,9 +107,7 @@ def lyapunov(P: Tensor, Q: Tensor, basis: Tensor, numbers: Tensor, method: str) 
     return node.apply(P, Q, basis, numbers, method)
 
 
-def inverse_sqrt(
-    Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto"
-) -> Float[Tensor, "*batch n n"]:
+def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") -> Float[Tensor, "*batch n n"]:
     r"""Return the inverse square root of a batch of symmetric positive matrices.
 
     $$P = \Sigma^{-1/2} = D \Lambda^{-1/2} D^T, \qquad P \Sigma P = I$$

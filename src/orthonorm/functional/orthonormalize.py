@@ -29,7 +29,6 @@ __all__ = ["orthonormalize", "orthonormalize_groups"]
 # to its own type, and TF32, reduced-precision products and autocast, none of which touch float64, change nothing.
 
 
-
 _BLOCK_BYTES = 4 * 2**20
 
 
@@ -70,13 +69,13 @@ class _Orthonormalize(torch.autograd.Function):
 
     @staticmethod
     def forward(V: Tensor, center: bool, method: str) -> tuple[Tensor, ...]:  # type: ignore[override]
-        W, small = torch.empty_like(V), []
+        W, small = torch.empty_like(V), list[tuple[Tensor, Tensor, Tensor]]()
         block = _matrices_per_block(V)
         for v, w in zip(V.split(block), W.split(block), strict=True):
-            result, *rest = _transform(v, center, method)
+            result, P, basis, numbers = _transform(v, center, method)
             w.copy_(result)
-            small.append(rest)
-        return W, *(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*small, strict=True))
+            small.append((P, basis, numbers))
+        return W, *(torch.cat(parts) for parts in zip(*small, strict=True))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -166,7 +165,9 @@ def orthonormalize(
     Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3.
     """
     if V.is_complex():
-        raise TypeError(f"V must be real; got {V.dtype}. Orthonormalize torch.view_as_real parts, or use a unitary map.")
+        raise TypeError(
+            f"V must be real; got {V.dtype}. Orthonormalize torch.view_as_real parts, or use a unitary map."
+        )
     if not V.is_floating_point():
         raise TypeError(f"V must be a floating tensor; got {V.dtype}. Convert it with .float().")
     if V.ndim < 2:

@@ -42,7 +42,7 @@ def _eigh_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (D * p.unsqueeze(-2)) @ D.mT, D, p
 
 
-def _eigh_lyapunov(P: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
+def _eigh_lyapunov(_: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
     # In the eigenbasis of P the equation is diagonal: this is the divided difference of errata 1, without a pole.
     Y = (D.mT @ Q @ D) / (p.unsqueeze(-1) + p.unsqueeze(-2))
     return D @ Y @ D.mT

@@ -12,9 +12,7 @@ __all__ = ["as_rows", "from_rows"]
 # filters are the rows (in/groups * k entries each) once the two channel dimensions are exchanged.
 
 
-def as_rows(
-    weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool = False
-) -> Float[Tensor, "groups n d"]:
+def as_rows(weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool = False) -> Float[Tensor, "groups n d"]:
     """Return the weight of a linear layer or convolution as one matrix of filters for each of its groups.
 
     Args:

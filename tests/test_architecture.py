@@ -22,7 +22,7 @@ LIBRARY: dict[str, set[str]] = {
     "modules": {"functional", "parametrizations"},
     "convert": {"functional", "parametrizations"},
     "optim": {"functional"},
-    "folding": {"parametrizations"},
+    "folding": {"functional", "parametrizations"},
     "free_matrices": {"functional", "parametrizations"},
     "diagnostics": {"functional", "parametrizations"},
     "propagation": set(),

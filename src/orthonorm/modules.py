@@ -96,8 +96,18 @@ class _OrthogonalConv:
         scale: bool | float = False,
         method: str = "auto",
     ) -> None:
-        super().__init__(  # pyright: ignore[reportCallIssue]  (the next base is torch's)
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
+        super().__init__(
+            in_channels,  # pyright: ignore[reportCallIssue]  (the next base is torch's)
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
         )
         _make_orthogonal(self, group_size, center, grouping, scale, method)  # type: ignore[arg-type]
 
@@ -126,8 +136,8 @@ class _OrthogonalConvTranspose:
         scale: bool | float = False,
         method: str = "auto",
     ) -> None:
-        super().__init__(  # pyright: ignore[reportCallIssue]  (the next base is torch's)
-            in_channels,
+        super().__init__(
+            in_channels,  # pyright: ignore[reportCallIssue]
             out_channels,
             kernel_size,
             stride,

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from .functional.grouping import check_group_arguments, row_limit
 from .functional.roots import choose_method
 from .functional.rows import as_rows
-from .parametrizations import build, orthogonal_weights, register, row_layout
+from .parametrizations.registration import build, orthogonal_weights, register, row_layout
 
 __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
 
@@ -143,7 +143,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
             options = config.options_for(module)
         else:
             options = asdict(config)
-        plans.append((module, build(module, "weight", label=label, **options)))
+        plans.append((module, build(module, "weight", options, label=label)))
     _check_shared_weights(model, [module for module, _ in plans])
     scales: dict[int, Any] = {}
     for module, parametrization in plans:

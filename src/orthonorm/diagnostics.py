@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from .functional.errors import group_errors
 from .functional.rows import as_rows
-from .parametrizations import OrthogonalWeightNorm, free_matrix, orthogonal_weights
+from .parametrizations.registration import free_matrix, orthogonal_weights
+from .parametrizations.weight_norm import OrthogonalWeightNorm
 
 __all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error"]
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from .parametrizations import free_matrix, load_plain_weight, orthogonal_weights
+from .parametrizations.registration import free_matrix, load_plain_weight, orthogonal_weights
 
 __all__ = ["fold", "fold_"]
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from .functional.completion import complete_rank
 from .functional.rows import from_rows
-from .parametrizations import free_matrix, orthogonal_weights
+from .parametrizations.registration import free_matrix, orthogonal_weights
 
 __all__ = ["param_groups", "recenter_"]
 

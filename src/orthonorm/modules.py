@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from .parametrizations import OrthogonalWeightNorm, orthogonal_weight_norm
+from .parametrizations.registration import orthogonal_weight_norm
+from .parametrizations.weight_norm import OrthogonalWeightNorm
 
 __all__ = [
     "OrthogonalConv1d",

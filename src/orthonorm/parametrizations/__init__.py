@@ -1,0 +1,4 @@
+"""Orthogonal weight normalization as a parametrization of a module's tensor."""
+
+from .registration import orthogonal_weight_norm as orthogonal_weight_norm
+from .weight_norm import OrthogonalWeightNorm as OrthogonalWeightNorm

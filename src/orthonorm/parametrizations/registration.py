@@ -1,0 +1,158 @@
+"""How the parametrization is put on a module: checks first, then checkpoints and re-initialisation go on working."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from orthonorm.functional.grouping import check_group_arguments
+from orthonorm.functional.rows import as_rows
+
+from .weight_norm import OrthogonalWeightNorm
+
+__all__ = [
+    "build",
+    "free_matrix",
+    "load_plain_weight",
+    "orthogonal_weight_norm",
+    "orthogonal_weights",
+    "register",
+    "row_layout",
+]
+
+
+def row_layout(module: nn.Module) -> tuple[int, bool]:
+    """Return `(groups, transposed)`, which say how the module's weight is brought to rows (`functional.rows`)."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return module.groups, module.transposed
+    return 1, False
+
+
+def orthogonal_weight_norm(
+    module: nn.Module,
+    name: str = "weight",
+    *,
+    group_size: int | None = None,
+    center: bool = True,
+    grouping: str = "balanced",
+    scale: bool | float = False,
+    blocks: int | Sequence[int] | None = None,
+    method: str = "auto",
+) -> nn.Module:
+    r"""Make a tensor of a module orthogonal, and keep it so while it trains.
+
+    $$W = g \odot \Sigma^{-1/2} (V - \bar V), \qquad W W^T = I \text{ in each group of rows, before the scale } g$$
+
+    The parameter stays the same object, now as the free matrix V, so an optimizer that holds it goes on with it; the
+    layer starts as the orthonormal matrix nearest to the weight that was there. Rows are output filters: a convolution
+    is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups by itself, and a transposed
+    convolution is brought to that form first. It is the kernel that is orthogonal, not the convolution as an operator.
+
+    Args:
+        module: the module that owns the tensor.
+        name: the tensor's name.
+        group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
+        center: subtract each row's mean first, as the paper does.
+        grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
+        scale: False; True for a learned factor a row that starts at the norms of the rows; or a fixed number.
+        blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`.
+
+    Returns:
+        The module.
+
+    Raises:
+        TypeError: if `module` is not a module, or the tensor is complex or not floating.
+        ValueError: if there is no such parameter, it is parametrized already, or the groups cannot be orthonormal.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> layer = on.orthogonal_weight_norm(torch.nn.Linear(64, 32))
+        >>> torch.dist(layer.weight @ layer.weight.T, torch.eye(32)) < 1e-5
+        tensor(True)
+
+    Source: equation (3) and the group based orthogonalization of the paper.
+    """
+    options = {
+        "group_size": group_size,
+        "center": center,
+        "grouping": grouping,
+        "scale": scale,
+        "blocks": blocks,
+        "method": method,
+    }
+    return register(module, name, build(module, name, options, label=f"{name} of {type(module).__name__}"))
+
+
+def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) -> OrthogonalWeightNorm:
+    """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module; got {type(module).__name__}.")
+    if parametrize.is_parametrized(module, name):
+        kind = type(module.parametrizations[name][0]).__name__  # type: ignore[index]
+        cure = "Fold it first (orthonorm.fold_)" if kind == "OrthogonalWeightNorm" else "Remove that one first"
+        raise ValueError(f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is.")
+    weight = module._parameters.get(name)
+    if weight is None:
+        known = ", ".join(module._parameters) or "none"
+        raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
+    check_group_arguments(options.get("group_size"), options.get("grouping", "balanced"))
+    groups, transposed = row_layout(module) if name == "weight" else (1, False)
+    return OrthogonalWeightNorm(weight, groups=groups, transposed=transposed, label=label, **options)
+
+
+def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
+    """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work."""
+    first = not parametrize.is_parametrized(module)
+    parametrize.register_parametrization(module, name, parametrization)
+    if first:
+        module.register_load_state_dict_pre_hook(load_plain_weight)
+        if callable(getattr(module, "reset_parameters", None)):
+            type(module).reset_parameters = _reset_parameters  # type: ignore[attr-defined]
+    return module
+
+
+def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, OrthogonalWeightNorm]]:
+    """Yield `(plain key, module, tensor name, parametrization)` of every orthogonal weight of a model."""
+    for fqn, module in model.named_modules():
+        for name, parametrizations in getattr(module, "parametrizations", {}).items():
+            if isinstance(parametrizations[0], OrthogonalWeightNorm):
+                yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
+
+
+def free_matrix(module: nn.Module, name: str) -> nn.Parameter:
+    """Return V of a module's orthogonal weight."""
+    return getattr(module.parametrizations, name).original
+
+
+def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Let a checkpoint of the plain model load: its weight becomes V, and its row norms a learnable scale."""
+    for name, parametrizations in getattr(module, "parametrizations", {}).items():
+        weight = state_dict.get(prefix + name)
+        original = f"{prefix}parametrizations.{name}.original"
+        owner = parametrizations[0]
+        if not isinstance(owner, OrthogonalWeightNorm) or original in state_dict or weight is None:
+            continue
+        del state_dict[prefix + name]
+        state_dict[original] = weight
+        if isinstance(owner.scale, Tensor):
+            rows = as_rows(weight, groups=owner.groups, transposed=owner.transposed)
+            state_dict[f"{prefix}parametrizations.{name}.0.scale"] = rows.norm(dim=-1).flatten()
+
+
+def _reset_parameters(module: nn.Module) -> None:
+    """Run the class's own `reset_parameters` and make what it wrote into the weight the new V."""
+    with torch.no_grad(), parametrize.cached():
+        # Inside `cached` the weight is one tensor, so an in-place initialisation of it can be seen afterwards.
+        names = list(module.parametrizations)  # type: ignore[arg-type]
+        weights = {name: getattr(module, name) for name in names}
+        before = {name: weight._version for name, weight in weights.items()}
+        type(module).__mro__[1].reset_parameters(module)  # type: ignore[attr-defined]
+        written = {name: weight.clone() for name, weight in weights.items() if weight._version != before[name]}
+    for name, weight in written.items():
+        setattr(module, name, weight)
+        owner = module.parametrizations[name][0]  # type: ignore[index]
+        if isinstance(owner, OrthogonalWeightNorm) and owner.unit_start and isinstance(owner.scale, Tensor):
+            nn.init.ones_(owner.scale)

@@ -1,0 +1,53 @@
+"""Interleaved timing: every candidate once a round, medians over the rounds, ratios within the run."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+__all__ = ["interleaved_medians", "machine", "product_rate"]
+
+
+def interleaved_medians(
+    candidates: Mapping[str, Callable[[], object]], *, rounds: int = 21, warmup: int = 2
+) -> dict[str, float]:
+    """Return the median seconds of each candidate, all of them timed once a round so that drift hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for round_ in range(warmup + rounds):
+        for name, run in candidates.items():
+            start = _now()
+            run()
+            elapsed = _now() - start
+            if round_ >= warmup:
+                times[name].append(elapsed)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _now() -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def product_rate(device: torch.device) -> tuple[Callable[[], object], float]:
+    """Return a float32 product of two 2048 x 2048 matrices and its number of operations: the measure of the floor."""
+    a, b = (torch.randn(2048, 2048, device=device) for _ in range(2))
+    return (lambda: a @ b), 2 * 2048.0**3
+
+
+def machine(device: torch.device) -> dict[str, str | int]:
+    """Return what a reader must know to judge a time: processor, threads, versions."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__, "system": platform.system()}
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()

@@ -54,6 +54,14 @@ def seeded() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def unenforced() -> Iterator[None]:
+    """Run as users do, without the wrappers that enforce types: a wrong type meets the library's own check."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests that compile to a run without the wrappers, which the tracer cannot follow."""
     if not TYPECHECK:

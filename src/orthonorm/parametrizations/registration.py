@@ -105,9 +105,9 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
 
 def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
     """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work."""
-    first = not parametrize.is_parametrized(module)
+    first = all(owner is not module for _, owner, _, _ in orthogonal_weights(module))
     parametrize.register_parametrization(module, name, parametrization)
-    if first:
+    if first:  # another tensor of the module may carry another parametrization already, which has neither
         module.register_load_state_dict_pre_hook(load_plain_weight)
         if callable(getattr(module, "reset_parameters", None)):
             type(module).reset_parameters = _reset_parameters  # type: ignore[attr-defined]
@@ -115,7 +115,13 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
 
 
 def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, OrthogonalWeightNorm]]:
-    """Yield `(plain key, module, tensor name, parametrization)` of every orthogonal weight of a model."""
+    """Yield `(plain key, module, tensor name, parametrization)` of every orthogonal weight of a model.
+
+    Raises:
+        TypeError: if `model` is not a module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     for fqn, module in model.named_modules():
         for name, parametrizations in getattr(module, "parametrizations", {}).items():
             if isinstance(parametrizations[0], OrthogonalWeightNorm):
@@ -138,8 +144,11 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         del state_dict[prefix + name]
         state_dict[original] = weight
         if isinstance(owner.scale, Tensor):
-            rows = as_rows(weight, groups=owner.groups, transposed=owner.transposed)
-            state_dict[f"{prefix}parametrizations.{name}.0.scale"] = rows.norm(dim=-1).flatten()
+            scale = owner.scale  # kept where the shape is wrong, which torch is about to say
+            if isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape:
+                rows = as_rows(weight, groups=owner.groups, transposed=owner.transposed)
+                scale = rows.norm(dim=-1).flatten()
+            state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale
 
 
 def _reset_parameters(module: nn.Module) -> None:

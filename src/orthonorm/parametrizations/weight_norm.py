@@ -59,6 +59,7 @@ class OrthogonalWeightNorm(nn.Module):
         super().__init__()
         _check_weight(weight, label)
         choose_method(method, weight.device)
+        self.shape = tuple(weight.shape)
         _, n, d = as_rows(weight.detach(), groups=groups, transposed=transposed).shape
         self.center, self.method, self.label = center, method, label
         self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
@@ -99,17 +100,28 @@ class OrthogonalWeightNorm(nn.Module):
 
         A learnable scale takes the norms of the rows. Directions that `weight` has lost (zero or dependent rows) are
         completed by fixed ones, with a warning.
+
+        Raises:
+            ValueError: if `weight` has another shape.
         """
+        if tuple(weight.shape) != self.shape:
+            raise ValueError(
+                f"{self.label} has the shape {self.shape}; got a tensor of shape {tuple(weight.shape)} for it. "
+                "Assign one of the same shape, or build another layer."
+            )
         rows = as_rows(weight.detach(), groups=self.groups, transposed=self.transposed)
         if isinstance(self.scale, Tensor):
             with torch.no_grad():
                 self.scale.copy_(rows.norm(dim=-1).flatten())
+        # torch lets V share the memory of what is returned here: right for the module's own parameter when the
+        # parametrization is registered, but a tensor assigned later (`layer.weight = X`) belongs to the caller.
+        own = weight if isinstance(weight, nn.Parameter) else weight.clone()
         if weight.is_meta:
-            return weight
+            return own
         parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
         lost = sum(count for _, count in parts)
         if lost == 0:
-            return weight
+            return own
         warnings.warn(
             f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent rows); "
             "they start from fixed orthonormal rows. Scale the layer's output, or leave it out of the conversion, "
@@ -151,6 +163,12 @@ def _check_weight(weight: Tensor, label: str) -> None:
         )
 
 
+def _are_sizes(blocks: object) -> bool:
+    return (
+        isinstance(blocks, Sequence) and all(isinstance(size, int) for size in blocks) and not isinstance(blocks, str)
+    )
+
+
 def _block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tuple[int, ...]:
     if blocks is None:
         return (n,)
@@ -159,6 +177,8 @@ def _block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tup
             f"blocks cannot be combined with a convolution of {groups} groups, which are blocks already; got "
             f"blocks={blocks!r}. Leave blocks out."
         )
+    if isinstance(blocks, bool) or not (isinstance(blocks, int) or _are_sizes(blocks)):
+        raise TypeError(f"blocks must be a number of equal blocks, or the sizes of the blocks; got {blocks!r}.")
     if isinstance(blocks, int):  # the number of equal blocks
         if blocks < 1 or n % blocks:
             raise ValueError(

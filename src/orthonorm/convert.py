@@ -50,7 +50,9 @@ class OLMConfig:
         """Refuse at construction what no layer could take."""
         check_group_arguments(self.group_size, self.grouping)
         choose_method(self.method, torch.device("cpu"))
-        if not isinstance(self.scale, bool) and not (isinstance(self.scale, int | float) and self.scale > 0):
+        if not isinstance(self.scale, bool) and not (
+            isinstance(self.scale, int | float) and 0 < self.scale < float("inf")
+        ):
             raise ValueError(
                 f"scale must be False, True (learned, one a row) or a positive number; got {self.scale!r}."
             )
@@ -74,6 +76,10 @@ _CONVOLUTIONS = (
 _SUPPORTED = (nn.Linear, *_CONVOLUTIONS)
 
 
+def _is_lazy(module: nn.Module) -> bool:
+    return isinstance(module._parameters.get("weight"), nn.parameter.UninitializedParameter)
+
+
 def default_filter(model: nn.Module) -> Filter:
     """Return the filter that takes every Conv and Linear but what has nothing to gain from it.
 
@@ -88,6 +94,8 @@ def default_filter(model: nn.Module) -> Filter:
             return False
         if isinstance(module, nn.modules.conv._ConvNd) and 1 < module.groups == module.in_channels:
             return False
+        if _is_lazy(module):
+            return True  # a lazy module: that it must see a batch first is said where it is converted
         groups, transposed = row_layout(module)
         return as_rows(module.weight.detach(), groups=groups, transposed=transposed).shape[-1] >= 3
 
@@ -124,9 +132,15 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
 
     Source: the paper's substitution of orthogonal linear modules for standard ones.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     config = OLMConfig() if config is None else config
     if not isinstance(config, OLMConfig):
         raise TypeError(f"config must be an OLMConfig; got {type(config).__name__}. Write OLMConfig(group_size=64).")
+    if filter_fn is not None and not callable(filter_fn):
+        raise TypeError(
+            f"filter_fn must be a function (module, fully qualified name) -> bool, or None; got {filter_fn!r}."
+        )
     choose = default_filter(model) if filter_fn is None else filter_fn
     chosen = [(fqn, module) for fqn, module in model.named_modules() if choose(module, fqn)]
     if not chosen:
@@ -139,10 +153,8 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
                 f"a {type(module).__name__}. Narrow the filter, or call orthogonal_weight_norm(module, name) on it."
             )
         label = f"{fqn}.weight" if fqn else "weight"
-        if "weight" in module._parameters and not parametrize.is_parametrized(module, "weight"):
-            options = config.options_for(module)
-        else:
-            options = asdict(config)
+        convertible = not parametrize.is_parametrized(module, "weight") and not _is_lazy(module)
+        options = config.options_for(module) if convertible else asdict(config)
         plans.append((module, build(module, "weight", options, label=label)))
     _check_shared_weights(model, [module for module, _ in plans])
     scales: dict[int, Any] = {}
@@ -155,9 +167,11 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
 
 def _nothing_chosen(model: nn.Module, default: bool) -> str:
     candidates = sum(isinstance(module, _SUPPORTED) for module in model.modules())
-    done = sum(1 for _ in orthogonal_weights(model))
-    if done:
-        return f"no layer is left to convert: {done} are orthogonal already. Call fold_ first to convert them anew."
+    if 0 < candidates == sum(1 for _ in orthogonal_weights(model)):
+        return (
+            f"every Linear and convolution layer of this {type(model).__name__} is orthogonal already. Call fold_ first "
+            "to convert them anew."
+        )
     if default:
         return (
             f"the default filter chose no layer of this {type(model).__name__}, which has {candidates} Linear or "

@@ -44,6 +44,8 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
     with torch.no_grad():
         for _, module, name, owner in found:
             V = free_matrix(module, name)
+            if V.numel() == 0:
+                continue
             rows = [
                 complete_rank(W, center=owner.center)[0]
                 for matrix in owner.orthonormal_rows(V)

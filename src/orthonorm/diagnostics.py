@@ -103,8 +103,6 @@ def inspect(model: nn.Module) -> Inspection:
 
 
 def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     found = [(key, owner, free_matrix(module, name).detach()) for key, module, name, owner in orthogonal_weights(model)]
     if not found:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
@@ -112,13 +110,15 @@ def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]
 
 
 def _error(owner: OrthogonalWeightNorm, V: Tensor) -> float:
+    if V.numel() == 0:
+        return 0.0
     with torch.no_grad():
         return float(group_errors(owner.orthonormal_rows(V), owner.sizes).amax())
 
 
 def _report(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
     rows = as_rows(V, groups=owner.groups, transposed=owner.transposed).to(torch.float64)
-    norm = float(rows.square().sum(-1).mean().sqrt())
+    norm = float(rows.square().sum(-1).mean().sqrt()) if V.numel() else 0.0
     centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows
     conditions = [_condition(matrix) for part in centred for matrix in part.split(owner.sizes)]
     return LayerReport(
@@ -127,7 +127,7 @@ def _report(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
         groups=owner.describe_groups(),
         limit=owner.limit,
         error=_error(owner, V),
-        condition=max(conditions),
+        condition=float(torch.tensor([1.0, *conditions], dtype=torch.float64).amax()),  # NaN wins, unlike in max()
         norm=norm,
         scale=_scale_text(owner.scale),
     )
@@ -142,10 +142,10 @@ def _condition(matrix: Tensor) -> float:
 
 
 def _scale_text(scale: Tensor | float | bool) -> str:
-    if isinstance(scale, Tensor):
+    if isinstance(scale, Tensor) and scale.numel():
         low, high = scale.detach().aminmax()
         return f"{float(low):.3g} to {float(high):.3g}"
-    return "none" if scale is False else f"{scale:g}"
+    return "none" if scale is False or isinstance(scale, Tensor) else f"{scale:g}"
 
 
 def _text(value: object) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 __all__ = ["LayerSignal", "signal_propagation"]
@@ -28,7 +29,7 @@ class LayerSignal:
 
 def signal_propagation(
     model: nn.Module,
-    inputs: Float[Tensor, "batch *rest"],
+    inputs: Shaped[Tensor, "batch *rest"],
     *,
     gradient: Float[Tensor, "..."] | None = None,
 ) -> list[LayerSignal]:
@@ -39,11 +40,11 @@ def signal_propagation(
     removes the mean direction of x; with several groups only the diagonal blocks of cov(s) are $\sigma^2 I$ and the
     gradient's norm is kept only on average (errata 6).
 
-    The model is left as it was: its training flag, its gradients and the global random state do not change, but
+    The model is left as it was: its training flag, its gradients and the global random states do not change, but
     buffers that a training-mode forward updates are updated, so call `model.eval()` first where that matters.
 
     Args:
-        model: any module that takes `inputs`.
+        model: any module that takes `inputs` and returns a tensor.
         inputs: one batch, samples first.
         gradient: dL/d(output); None for a fixed pseudo-random one.
 
@@ -51,6 +52,7 @@ def signal_propagation(
         One entry a call of a layer, in the order of the calls.
 
     Raises:
+        TypeError: if `model` is not a module, or it does not return a tensor.
         ValueError: if the batch has fewer than 2 samples or the model has no Linear or convolution.
 
     Example:
@@ -62,6 +64,8 @@ def signal_propagation(
 
     Source: Theorem 1 of the paper, with errata 6.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     layers: dict[nn.Module, str] = {
         module: fqn for fqn, module in model.named_modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
     }
@@ -69,58 +73,84 @@ def signal_propagation(
         raise ValueError(f"this {type(model).__name__} has no Linear or convolution layer to look at.")
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"inputs must be a batch of at least 2 samples; got the shape {tuple(inputs.shape)}.")
-    calls = _record_calls(model, layers, inputs)
-    output = calls.pop()[2]
+    calls, output = _record_calls(model, layers, inputs)
     if gradient is None:
         gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
-    at_outputs = torch.autograd.grad(output, [s for _, _, s in calls], gradient, allow_unused=True, retain_graph=True)
+    if gradient.shape != output.shape:
+        raise ValueError(
+            f"gradient must have the shape of the model's output, {tuple(output.shape)}; got {tuple(gradient.shape)}."
+        )
+    at_outputs = _gradients(output, [s for _, _, s in calls], gradient)
     return [_signal(layers[module], module, x, s, grad) for (module, x, s), grad in zip(calls, at_outputs, strict=True)]
+
+
+def _gradients(output: Tensor, tensors: list[Tensor], gradient: Tensor) -> list[Tensor | None]:
+    """Return the gradient at each tensor, None where none arrives: outside the graph, or of no use to the output."""
+    reachable = [t for t in tensors if t.requires_grad] if output.requires_grad else []
+    found = torch.autograd.grad(output, reachable, gradient, allow_unused=True, retain_graph=True) if reachable else ()
+    by_id = {id(t): grad for t, grad in zip(reachable, found, strict=True)}
+    return [by_id.get(id(t)) for t in tensors]
 
 
 def _record_calls(
     model: nn.Module, layers: Iterable[nn.Module], inputs: Tensor
-) -> list[tuple[nn.Module, Tensor, Tensor]]:
-    """Return `(layer, x, s)` of every call, and `(model, inputs, output)` last.
+) -> tuple[list[tuple[nn.Module, Tensor, Tensor]], Tensor]:
+    """Return `(layer, x, s)` of every call, and the output.
 
     The layers are handed copies and hand on copies, so that an in-place activation after or before a layer does not
     change what was recorded.
     """
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
-    def copy_input(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (args[0].clone(), *args[1:])
+    def copy_input(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict]:
+        if args:
+            return (args[0].clone(), *args[1:]), named
+        return args, named | {"input": named["input"].clone()}
 
-    def record(module: nn.Module, args: tuple[Tensor, ...], s: Tensor) -> Tensor:
-        calls.append((module, args[0], s))
+    def record(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], s: Tensor) -> Tensor:
+        calls.append((module, args[0] if args else named["input"], s))
         return s.clone()
 
     handles = [
-        handle for m in layers for handle in (m.register_forward_pre_hook(copy_input), m.register_forward_hook(record))
+        handle
+        for layer in layers
+        for handle in (
+            layer.register_forward_pre_hook(copy_input, with_kwargs=True),
+            layer.register_forward_hook(record, with_kwargs=True),
+        )
     ]
+    x = inputs.detach().clone()
+    x.requires_grad_(x.is_floating_point())  # not the tokens of an embedding
+    devices = [x.device] if x.device.type == "cuda" else []
     try:
-        with torch.enable_grad():
-            x = inputs.detach().clone().requires_grad_()
+        with torch.enable_grad(), torch.random.fork_rng(devices):
             output = model(x)
     finally:
         for handle in handles:
             handle.remove()
-    return [*calls, (model, x, output)]
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"the model must return a tensor; got {type(output).__name__}. Wrap it in a module that returns one."
+        )
+    return calls, output
 
 
 def _signal(fqn: str, module: nn.Module, x: Tensor, s: Tensor, at_output: Tensor | None) -> LayerSignal:
     ratio = float("nan")
-    if at_output is not None:
+    if at_output is not None and x.requires_grad:
         # Through this layer alone: where x also feeds a shortcut, that path is not the layer's.
         (at_input,) = torch.autograd.grad(s, x, at_output, retain_graph=True)
         ratio = float(at_input.norm() / at_output.norm())
     x, s = x.detach(), s.detach()
-    channels = 1 if isinstance(module, nn.modules.conv._ConvNd) else -1
-    rows = s.movedim(channels, -1).flatten(0, -2).to(torch.float64)
+    channels = -1 - len(module.kernel_size) if isinstance(module, nn.modules.conv._ConvNd) else -1
+    rows = s.movedim(channels, -1).reshape(-1, s.shape[channels]).to(torch.float64)
     unbiased = rows - module.bias.detach() if isinstance(module.bias, Tensor) else rows
+    centred = rows - rows.mean(0)
+    covariance = centred.T @ centred / max(1, len(rows) - 1)  # zero for a call with a single vector
     return LayerSignal(
         layer=fqn,
         mean=float(rows.mean(0).square().mean().sqrt()),
-        covariance=torch.linalg.eigvalsh(rows.T.cov().view(rows.shape[1], -1)).flip(0),
+        covariance=torch.linalg.eigvalsh(covariance).flip(0),
         forward_ratio=float(unbiased.norm() / x.norm()),
         gradient_ratio=ratio,
     )

@@ -1,0 +1,188 @@
+"""The diagnostics on weights whose error, condition and size are known."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import orthonorm as on
+from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, map_of, matrix, name_of, scale
+
+# Below 1024 eps of the largest, an eigenvalue of V V^T counts as that much, so a singular value of V that is r times
+# the square root of that floor comes out as a singular value r of W.
+FLOOR = math.sqrt(1024 * torch.finfo(torch.float64).eps)
+
+
+def layer_of_error(error: float, *, groups: int = 2, scaled: bool | float = False) -> on.OrthogonalLinear:
+    """A layer whose last group has |W W^T - I| = error: V is diagonal there, its last entry below the floor."""
+    layer = on.OrthogonalLinear(4, 3 * groups, center=False, group_size=3, scale=scaled, method="eigh")
+    with torch.no_grad():
+        free(layer).zero_()
+        for k in range(groups):
+            free(layer)[3 * k : 3 * k + 3, :3] = torch.eye(3)
+        free(layer)[-1, 2] = 1.0 if error == 0 else FLOOR * math.sqrt(1 - error)
+    return layer
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-3, 0.5])
+@pytest.mark.parametrize("scaled", [False, True, 3.0])
+def test_the_error_is_the_known_one(error: float, scaled: bool | float):
+    layer = layer_of_error(error, scaled=scaled)
+    assert on.orthogonality_error(layer) == {"weight": pytest.approx(error, abs=1e-7)}
+    assert on.inspect(layer).layers[0].error == pytest.approx(error, abs=1e-7)
+    unit = filters(layer) / filters(layer).norm(dim=1).max() if scaled else filters(layer)
+    assert error_of_rows(unit, (3, 3)) == pytest.approx(error, abs=1e-6)
+
+
+def test_the_error_is_the_worst_groups_wherever_that_is():
+    layer = layer_of_error(0.5)
+    with torch.no_grad():
+        free(layer).copy_(free(layer).flip(0))
+    assert on.orthogonality_error(layer)["weight"] == pytest.approx(0.5, abs=1e-7)
+    grouped = on.OrthogonalConv1d(6, 8, 3, groups=2, scale=2.0)
+    with torch.no_grad():
+        free(grouped)[4:] = 1.0  # the second convolution group is constant: centred, nothing is left
+    assert on.orthogonality_error(grouped)["weight"] == pytest.approx(1.0, abs=1e-6)
+    assert on.inspect(grouped).layers[0].condition > 1e6
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_has_an_error_of_nan(bad: float):
+    layer = layer_of_error(0.0)
+    with torch.no_grad():
+        free(layer)[0, 0] = bad
+    assert math.isnan(on.orthogonality_error(layer)["weight"])
+    report = on.inspect(layer).layers[0]
+    assert math.isnan(report.error)
+    assert math.isnan(report.condition)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("row", [0, 5])
+def test_an_ill_group_does_not_hide_one_that_is_not_finite(bad: float, row: int):
+    layer = on.OrthogonalLinear(4, 6, center=False, group_size=3)
+    with torch.no_grad():
+        free(layer)[row, 0] = bad
+    assert math.isnan(on.inspect(layer).layers[0].condition)
+    assert math.isnan(on.orthogonality_error(layer)["weight"])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_the_error_of_every_kind_of_layer_is_small_and_not_zero(kind: Kind):
+    layer = kind.build(scale=True)
+    error = on.orthogonality_error(layer)["weight"]
+    with torch.no_grad():
+        assert error == pytest.approx(error_of_rows(filters(layer), kind.sizes), abs=1e-6)
+    half = on.orthogonality_error(layer.to(torch.bfloat16))["weight"]
+    assert 1e-4 < half < 3e-2  # of the weight as the layer uses it, in its own type
+
+
+def test_keys_are_those_of_the_plain_model_in_its_order():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.ReLU(), nn.Conv1d(4, 4, 3)), nn.LSTM(3, 5))
+    lstm: Any = model[2]
+    on.orthogonalize_(model, filter_fn=lambda module, _: isinstance(module, nn.Linear | nn.Conv1d))
+    on.orthogonal_weight_norm(lstm, "weight_hh_l0", blocks=4, center=False)
+    assert list(on.orthogonality_error(model)) == ["0.weight", "1.1.weight", "2.weight_hh_l0"]
+    assert [layer.weight for layer in on.inspect(model).layers] == ["0.weight", "1.1.weight", "2.weight_hh_l0"]
+    assert set(on.orthogonality_error(model)) <= set(on.fold(model).state_dict())
+    assert list(on.orthogonality_error(on.OrthogonalLinear(8, 4))) == ["weight"]
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_condition_and_norm_are_numpys(kind: Kind, center: bool):
+    layer = kind.build(center=center, group_size=max(kind.sizes))
+    with torch.no_grad():
+        free(layer).mul_(3.0).add_(0.7)
+    plain = kind.build_plain()
+    with torch.no_grad():
+        plain.weight.copy_(free(layer))
+    conditions, squares = [], []
+    for rows in filters(plain).double().split(kind.sizes):
+        V = rows[:, rows.abs().sum(0) > 0].numpy()
+        squares += list((V**2).sum(1))
+        conditions.append(np.linalg.cond(V - V.mean(1, keepdims=True) if center else V))
+    report = on.inspect(layer).layers[0]
+    assert report.condition == pytest.approx(max(conditions), rel=1e-6)
+    assert report.norm == pytest.approx(math.sqrt(np.mean(squares)), rel=1e-6)
+    assert report.shape == tuple(plain.weight.shape)
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e3, 1e6])
+def test_a_chosen_condition_is_reported(condition: float):
+    layer = on.OrthogonalLinear(16, 8, dtype=torch.float64)
+    values = torch.logspace(0, -math.log10(condition), 8, dtype=torch.float64)
+    with torch.no_grad():
+        free(layer).copy_(5 * matrix(8, 16, values) + 2.0)
+    assert on.inspect(layer).layers[0].condition == pytest.approx(condition, rel=1e-6)
+
+
+def test_the_report_says_the_groups_the_limit_and_the_scale():
+    model: Any = nn.Sequential(
+        on.OrthogonalLinear(8, 8), on.OrthogonalLinear(8, 4, scale=2.0), on.OrthogonalLinear(8, 3, scale=True)
+    )
+    with torch.no_grad():
+        scale(model[2]).copy_(torch.tensor([0.5, 3.0, 1.0]))
+    layers = on.inspect(model).layers
+    assert [layer.groups for layer in layers] == ["2 groups of 4 rows", "1 group of 4 rows", "1 group of 3 rows"]
+    assert [layer.limit for layer in layers] == [7, 7, 7]
+    assert [layer.scale for layer in layers] == ["none", "2", "0.5 to 3"]
+    assert layers[0].groups == map_of(model[0]).describe_groups()
+
+
+def test_the_report_prints_as_a_table():
+    model: Any = nn.Sequential(on.OrthogonalLinear(4, 3, center=False), nn.Linear(3, 3), nn.Conv1d(2, 4, 5))
+    on.orthogonal_weight_norm(model[2], scale=2.0)
+    with torch.no_grad():
+        free(model[0]).copy_(torch.diag(torch.tensor([4.0, 2.0, 1.0]))[:, [0, 1, 2, 2]])
+        free(model[0])[:, 3] = 0
+        free(model[2]).copy_(torch.cat([torch.eye(4), torch.zeros(4, 6)], 1).view(4, 2, 5))
+    lines = str(on.inspect(model)).splitlines()
+    columns = ["weight", "shape", "groups", "limit", "error", "condition", "norm", "scale"]
+    assert lines[0].split() == columns
+    assert set(lines[1]) == {"-", " "}
+    starts = [lines[0].index(column) for column in columns]
+    cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in lines[2:]]
+    error = [float(row.pop(4)) for row in cells]
+    assert cells == [
+        ["0.weight", "3 x 4", "1 group of 3 rows", "4", "4", "2.6", "none"],
+        ["2.weight", "4 x 2 x 5", "1 group of 4 rows", "9", "1.3", "1", "2"],  # sqrt(1 / 0.6) once centred
+    ]
+    assert max(error) < 1e-6
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_diagnostics_leave_the_model_as_it_was():
+    model = on.OrthogonalLinear(8, 4, scale=True)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    on.inspect(model)
+    on.orthogonality_error(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "error of a plain model": (
+        lambda: on.orthogonality_error(nn.Linear(8, 4)),
+        ValueError,
+        r"this Linear has no orthogonal weight\. Call orthogonalize_ first",
+    ),
+    "report of a plain model": (
+        lambda: on.inspect(nn.Sequential(nn.Linear(8, 4))),
+        ValueError,
+        r"this Sequential has no orthogonal weight",
+    ),
+    "error of no module": (lambda: on.orthogonality_error("model"), TypeError, r"torch\.nn\.Module; got str"),  # type: ignore[arg-type]
+    "report of no module": (lambda: on.inspect([]), TypeError, r"torch\.nn\.Module; got list"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.usefixtures("unenforced")
+@pytest.mark.parametrize(("call", "exception", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_inputs_are_refused(call: Callable[[], Any], exception: type[Exception], message: str):
+    with pytest.raises(exception, match=message):
+        call()

@@ -1,6 +1,7 @@
 """`orthogonalize_`: which layers, how, all or nothing, and a model that trains as before."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_a_lazy_layer_is_refused_by_name():
 
 
 def test_a_warning_names_the_layer():
-    model = nn.Sequential(mlp(), nn.Linear(4, 4))
+    model: Any = nn.Sequential(mlp(), nn.Linear(4, 4))
     with torch.no_grad():
         model[0][2].weight.zero_()
     with pytest.warns(UserWarning, match=r"^0\.2\.weight has lost 6 of its 6 directions"):
@@ -341,11 +342,11 @@ def small_models(draw: st.DrawFn) -> tuple[nn.Sequential, Tensor]:
     torch.manual_seed(draw(st.integers(0, 2**16)))
     if draw(st.booleans()):
         layers: list[nn.Module] = []
-        for d, n in zip(widths, widths[1:], strict=False):
+        for d, n in itertools.pairwise(widths):
             layers += [nn.Linear(d, n, bias=draw(st.booleans()), dtype=torch.float64), nn.Tanh()]
         return nn.Sequential(*layers), torch.randn(6, widths[0], dtype=torch.float64)
     layers = []
-    for d, n in zip(widths, widths[1:], strict=False):
+    for d, n in itertools.pairwise(widths):
         kind = draw(st.sampled_from([nn.Conv1d, nn.ConvTranspose1d]))
         kernel, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 3]))
         if d % groups or n % groups or d // groups * kernel < 3:

@@ -121,7 +121,7 @@ def test_a_plain_model_is_left_as_it_is():
 def test_fold_leaves_the_original_training():
     model, x = model_of().eval(), torch.randn(INPUT)
     outputs, text = model(x).detach(), repr(model)
-    plain = on.fold(model)
+    plain: Any = on.fold(model)
     assert repr(model) == text
     assert torch.equal(model(x), outputs)
     assert torch.equal(plain(x), outputs)
@@ -138,13 +138,15 @@ def test_fold_leaves_the_original_training():
 @pytest.mark.parametrize("which", ["copy", "original"])
 def test_folding_one_of_two_deep_copies_leaves_the_other_working(which: str):
     # torch gives a module and its deep copy one class, and folding changes classes.
-    original, x = on.orthogonal_weight_norm(nn.Linear(8, 4), scale=True), torch.randn(3, 8)
+    original: Any = on.orthogonal_weight_norm(nn.Linear(8, 4), scale=True)
+    x = torch.randn(3, 8)
     clone = copy.deepcopy(original)
     assert type(clone) is type(original)
     outputs = original(x).detach()
     folded, kept = (clone, original) if which == "copy" else (original, clone)
     on.fold_(folded)
     assert type(folded) is nn.Linear
+    assert hasattr(kept, "weight")
     assert torch.equal(kept(x), outputs)
     assert torch.equal(folded(x), outputs)
     kept(x).sum().backward()

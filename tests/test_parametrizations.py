@@ -106,7 +106,7 @@ def test_groups_do_not_straddle_blocks(blocks: Any, sizes: tuple[int, ...]):
 
 
 def test_the_gates_of_an_lstm_are_orthogonal_one_by_one():
-    lstm = nn.LSTM(5, 6)
+    lstm: Any = nn.LSTM(5, 6)
     on.orthogonal_weight_norm(lstm, "weight_hh_l0", blocks=4, center=False)
     W = lstm.weight_hh_l0.detach()
     assert W.shape == (24, 6)
@@ -178,7 +178,7 @@ def test_reset_parameters_of_a_converted_layer_is_the_classes_own(scaled: bool |
     torch.manual_seed(5)
     layer.reset_parameters()
     torch.manual_seed(5)
-    plain = nn.Conv2d(3, 6, 3)
+    plain: Any = nn.Conv2d(3, 6, 3)
     assert free(layer) is parameter
     assert torch.equal(free(layer), plain.weight)
     assert torch.equal(layer.bias, plain.bias)
@@ -205,7 +205,8 @@ class Doubled(nn.Module):
 
 
 def test_another_parametrization_of_the_same_module_does_not_matter():
-    layer, plain = nn.Linear(8, 4), nn.Linear(8, 4)
+    layer: Any = nn.Linear(8, 4)
+    plain = nn.Linear(8, 4)
     parametrize.register_parametrization(layer, "bias", Doubled())
     on.orthogonal_weight_norm(layer)
     state = {"weight": plain.weight.detach(), "parametrizations.bias.original": torch.ones(4)}
@@ -273,7 +274,8 @@ def test_a_plain_checkpoint_loads_into_a_deep_copy_only():
 def test_a_checkpoint_of_another_shape_gives_torchs_message(kind: Any, shape: tuple[int, ...], scaled: bool):
     layer = on.orthogonal_weight_norm(kind(4, 4, 3, groups=2, bias=False), scale=scaled)
     message = (
-        r"^Error\(s\) in loading state_dict for Parametrized\w+:\n\tsize mismatch for parametrizations.weight.original: "
+        r"^Error\(s\) in loading state_dict for Parametrized\w+:\n\t"
+        r"size mismatch for parametrizations.weight.original: "
         r"copying a param with shape torch.Size\(.*\) from checkpoint, the shape in current model is "
         r"torch.Size\(\[4, 2, 3\]\).$"
     )
@@ -335,7 +337,7 @@ def test_a_deficient_weight_is_completed_with_a_warning(rows: torch.Tensor, lost
     assert torch.equal(free(layers[0]), free(layers[1]))  # no random number is drawn
     # What was there is kept: W maps the row space of the weight as the nearest partial isometry does.
     centred = rows.double() - rows.double().mean(1, keepdim=True)
-    U, S, Rt = torch.linalg.svd(centred, full_matrices=False)
+    U, _, Rt = torch.linalg.svd(centred, full_matrices=False)
     kept = 4 - lost
     torch.testing.assert_close(filters(layers[0]).double() @ Rt[:kept].T, U[:, :kept], rtol=0, atol=1e-5)
     assert torch.linalg.cond(free(layers[0]).double() - free(layers[0]).double().mean(1, keepdim=True)) < 10

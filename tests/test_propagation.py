@@ -135,7 +135,7 @@ def test_every_number_is_the_one_computed_by_hand(index: int, inplace: bool):
     np.testing.assert_allclose(signal.covariance.numpy(), values, rtol=1e-8, atol=1e-12)
     bias: Any = plain[index].bias
     unbiased = channels - bias.detach().numpy()
-    assert signal.forward_ratio == pytest.approx(float(np.linalg.norm(unbiased) / x.norm()), rel=1e-10)
+    assert signal.forward_ratio == pytest.approx(float(np.linalg.norm(unbiased)) / float(x.norm()), rel=1e-10)
     assert signal.gradient_ratio == pytest.approx(float(at_x.norm() / at_s.norm()), rel=1e-10)
 
 

@@ -169,8 +169,8 @@ def _nothing_chosen(model: nn.Module, default: bool) -> str:
     candidates = sum(isinstance(module, _SUPPORTED) for module in model.modules())
     if 0 < candidates == sum(1 for _ in orthogonal_weights(model)):
         return (
-            f"every Linear and convolution layer of this {type(model).__name__} is orthogonal already. Call fold_ first "
-            "to convert them anew."
+            f"every Linear and convolution layer of this {type(model).__name__} is orthogonal already. "
+            "Call fold_ first to convert them anew."
         )
     if default:
         return (

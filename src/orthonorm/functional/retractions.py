@@ -1,0 +1,214 @@
+"""Retractions: from a point and a step to the next point on the Stiefel manifold.
+
+All take `W` and `Z` of shape `(..., n, d)`, `n <= d`, and return a matrix with orthonormal rows that
+agrees with `W + Z` to first order where `Z` is tangent at `W`. Work and memory are on the side `n`:
+products of `n x n` with `n x d` and factorizations of `n x n`, never anything `d x d`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .inverse_sqrt import working_dtype
+from .stiefel import check_rows
+
+# A Gram matrix within this distance of I (largest row sum) has singular values in [1/4, 7/4].
+_NEAR = 0.75
+# What is farther than this from orthonormal after the long way has lost its rank.
+_LOST = 1e-2
+
+
+def _triangular_pass(G: Tensor, V: Tensor) -> Tensor:
+    """`L^{-1} V` with `G = L L^T`."""
+    L = torch.linalg.cholesky_ex(G)[0].to(V.dtype)
+    # From the right on the transposes: LAPACK then needs no copy of V, 2 to 3 times faster.
+    return torch.linalg.solve_triangular(L.mT, V.mT, upper=True, left=False).mT
+
+
+def _symmetric_pass(G: Tensor, V: Tensor) -> Tensor:
+    """`G^{-1/2} V`."""
+    s, D = torch.linalg.eigh(G)
+    return ((D * s.clamp_min(torch.finfo(G.dtype).tiny).rsqrt().unsqueeze(-2)) @ D.mT).to(V.dtype) @ V
+
+
+# Note [One pass or several]
+# Whitening by the Gram matrix costs half a Householder factorization but squares the condition
+# number: the error is eps cond(V)^2. A usual step has V V^T = W W^T + Z Z^T near I and one pass
+# leaves rounding only. A long step takes the long way: a first pass from a Gram matrix in float64,
+# shifted by its rounding so that it stays positive, then one or two passes more. A shift changes the
+# triangular (or symmetric) factor but not the answer, since each pass multiplies V from the left by
+# a matrix of the same kind. On an accelerator the long way is always taken: to ask would be to wait.
+def _whiten(
+    V: Tensor, one_pass: Callable[[Tensor, Tensor], Tensor], stay: Tensor, given: Tensor
+) -> Tensor:
+    """Orthonormalize the rows of `V`; groups that lost their rank keep `stay`."""
+    if V.numel() == 0:
+        return V
+    G = V @ V.mT
+    if V.device.type == "cpu" and _distance_from_identity(G).max().item() <= _NEAR:
+        return one_pass(G, V)
+    finite = torch.isfinite(given).all(-1).all(-1)[..., None, None]
+    Q = torch.where(torch.isfinite(V).all(-1).all(-1)[..., None, None], V, stay.nan_to_num(0.0))
+    Q = Q / Q.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(Q.dtype).tiny)
+    wide = working_dtype(V)
+    for _ in range(1 if V.dtype != wide else 2):
+        G = Q.to(wide) @ Q.to(wide).mT
+        shift = 4 * G.shape[-1] * torch.finfo(wide).eps
+        Q = one_pass(_guard(G + torch.diag_embed(shift * G.diagonal(dim1=-2, dim2=-1))), Q)
+    Q = one_pass(_guard(Q @ Q.mT), Q)
+    kept = _distance_from_identity(Q @ Q.mT)[..., None, None] <= _LOST
+    return torch.where(finite, torch.where(kept, Q, stay), torch.nan)
+
+
+def _distance_from_identity(G: Tensor) -> Tensor:
+    """Largest row sum of `|G - I|`, one number a matrix; NaN stays NaN."""
+    deviation = G.clone()
+    deviation.diagonal(dim1=-2, dim2=-1).sub_(1)
+    return torch.linalg.vector_norm(deviation, 1, dim=-1).amax(-1)
+
+
+def _guard(G: Tensor) -> Tensor:
+    """Replace Gram matrices that are not finite by I: LAPACK's answer to NaN may be an exception."""
+    ok = torch.isfinite(G).all(-1).all(-1)[..., None, None]
+    return torch.where(ok, G, torch.eye(G.shape[-1], dtype=G.dtype, device=G.device))
+
+
+def retract_qr(
+    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"]
+) -> Float[Tensor, "*batch n d"]:
+    """The orthogonal factor of `W + Z`, triangular factor with a positive diagonal.
+
+    `Q` in `W + Z = L Q`, `L` lower triangular with positive diagonal, `Q Q^T = I` (unique)
+
+    Args:
+        W: on the manifold, float32 or float64.
+        Z: the step, tangent or not, same shape.
+
+    Returns:
+        `Q`. A matrix of the batch where `Z` is not finite is NaN; where `W + Z` has no full rank in
+        its own precision, `W` is returned unmoved. Neither touches the others.
+
+    Raises:
+        TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
+
+    Example:
+        >>> W, Z = torch.eye(2, 3), torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+        >>> retract_qr(W, Z)
+        tensor([[ 0.7071,  0.7071,  0.0000],
+                [-0.7071,  0.7071,  0.0000]])
+
+    Reference:
+        The paper's appendix, QR retraction (transposed); Fukaya, Kannan, Nakatsukasa, Yamamoto,
+        Yanagisawa, Shifted Cholesky QR, SIAM J. Sci. Comput. 42, 2020.
+    """
+    check_rows(W, Z)
+    return _whiten(W + Z, _triangular_pass, W, Z)
+
+
+def retract_polar(
+    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"]
+) -> Float[Tensor, "*batch n d"]:
+    """The orthonormal matrix nearest to `W + Z`.
+
+    `(V V^T)^{-1/2} V`, `V = W + Z`
+
+    Args:
+        W: on the manifold, float32 or float64.
+        Z: the step, tangent or not, same shape.
+
+    Returns:
+        The polar factor. NaN and rank loss as in `retract_qr`.
+
+    Raises:
+        TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
+
+    Example:
+        >>> retract_polar(torch.eye(2, 3), torch.tensor([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]]))
+        tensor([[ 0.7071,  0.7071,  0.0000],
+                [-0.7071,  0.7071,  0.0000]])
+
+    Reference:
+        Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 4.1.3.
+    """
+    check_rows(W, Z)
+    return _whiten(W + Z, _symmetric_pass, W, Z)
+
+
+# Note [The Cayley curve on the small side]
+# In columns X = W^T the textbook curve is X(1) = (I - A/2)^{-1} (I + A/2) X with A skew, d x d, and
+# A X = Z: for Z = X Omega + N, X^T N = 0, A = N X^T - X N^T + X Omega X^T. The answer stays in the
+# span of X and N, so try (I - A/2)^{-1} Z = X a + N b: comparing parts gives b = I + a/2 and
+# (I - Omega/2 + N^T N / 4) a = Omega - N^T N / 2, one solve n x n with M = I - Omega/2 + N^T N / 4
+# whose symmetric part is at least I. Then a = 2 M^{-1} - 2 I, b = M^{-1} and
+# X(1) = (2 X + N) M^{-1} - X. Rows are the transpose of this. With Z = -eta (G - W G^T W) it is the
+# curve of the skew matrix eta (G^T W - W^T G), W(1) = W (I + A/2) (I - A/2)^{-1}.
+def retract_cayley(
+    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"]
+) -> Float[Tensor, "*batch n d"]:
+    """The end of the Cayley curve that leaves `W` with velocity `Z`.
+
+    `M^{-1} (2 W + N) - W`, `B = Z W^T`, `N = Z - B W`, `M = I - B/2 + N N^T / 4`;
+    equal to `W (I + A/2) (I - A/2)^{-1}`, `A = W^T Y - Y^T W`, `Y = Z (I - 1/2 W^T W)`
+
+    Args:
+        W: on the manifold, float32 or float64.
+        Z: the step, tangent at `W` (a part that is not is dropped), same shape.
+
+    Returns:
+        The end point, with orthonormal rows also where `W` was a little off. NaN as in
+        `retract_qr`; a step too long for its precision leaves `W` unmoved.
+
+    Raises:
+        TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
+
+    Example:
+        >>> retract_cayley(torch.eye(2, 3), torch.tensor([[0.0, 2.0, 0.0], [-2.0, 0.0, 0.0]]))
+        tensor([[ 0.,  1.,  0.],
+                [-1.,  0.,  0.]])
+
+    Reference:
+        The paper's appendix, Cayley transformation, with the skew matrix of Wen and Yin, A feasible
+        method for optimization with orthogonality constraints, Math. Program. 142, 2013; the solve
+        is smaller than their 2n x 2n one, see Note [The Cayley curve on the small side].
+    """
+    check_rows(W, Z)
+    C = Z @ W.mT
+    N = Z - C @ W
+    M = (C.mT - C + N @ N.mT) / 4
+    M.diagonal(dim1=-2, dim2=-1).add_(1)
+    end = torch.linalg.inv_ex(M)[0] @ torch.add(N, W, alpha=2) - W
+    return _whiten(end, _triangular_pass, W, Z)
+
+
+RETRACTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "qr": retract_qr,
+    "polar": retract_polar,
+    "cayley": retract_cayley,
+}
+
+# One step of size eta from W along the ordinary gradient G.
+LEGAL_PAIRS: dict[tuple[str | None, str], str] = {
+    ("euclidean", "qr"): "qf(W - eta (G - 1/2 (G W^T + W G^T) W))",
+    ("euclidean", "polar"): "polar(W - eta (G - 1/2 (G W^T + W G^T) W))",
+    ("canonical", "qr"): "qf(W - eta (G - W G^T W))",
+    ("canonical", "polar"): "polar(W - eta (G - W G^T W))",
+    ("canonical", "cayley"): "W (I + eta/2 A) (I - eta/2 A)^{-1}, A = G^T W - W^T G",
+    (None, "qr"): "qf(W - eta G)",
+    (None, "polar"): "polar(W - eta G)",
+}
+
+
+def check_pair(metric: str | None, retraction: str) -> None:
+    """Raise `ValueError` with the table of legal pairs unless (metric, retraction) is one of them.
+
+    Example:
+        >>> check_pair("canonical", "cayley")
+    """
+    if (metric, retraction) not in LEGAL_PAIRS:
+        table = "\n".join(f"  {pair}: W <- {formula}" for pair, formula in LEGAL_PAIRS.items())
+        raise ValueError(
+            f"(metric, retraction) = ({metric!r}, {retraction!r}) is not a method; "
+            f"choose one of\n{table}"
+        )

@@ -1,7 +1,7 @@
 """Retractions: from a point and a step to the next point on the Stiefel manifold.
 
-All take `W` and `Z` of shape `(..., n, d)`, `n <= d`, and return a matrix with orthonormal rows that
-agrees with `W + Z` to first order where `Z` is tangent at `W`. Work and memory are on the side `n`:
+All take `W` and `Z` of shape `(..., n, d)`, `n <= d`, and a time `t`, and return a matrix with orthonormal rows that
+agrees with `W + t Z` to first order where `Z` is tangent at `W`. Work and memory are on the side `n`:
 products of `n x n` with `n x d` and factorizations of `n x n`, never anything `d x d`.
 """
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .inverse_sqrt import working_dtype
-from .stiefel import check_rows
+from .stiefel import check_rows, minus_product
 
 # A Gram matrix within this distance of I (largest row sum) has singular values in [1/4, 7/4].
 _NEAR = 0.75
@@ -62,11 +62,16 @@ def _whiten(
     return torch.where(finite, torch.where(kept, Q, stay), torch.nan)
 
 
+def _step(W: Tensor, Z: Tensor, t: float | Tensor) -> Tensor:
+    """`W + t Z` in one pass."""
+    return W + t * Z if isinstance(t, Tensor) else torch.add(W, Z, alpha=t)
+
+
 def _distance_from_identity(G: Tensor) -> Tensor:
     """Largest row sum of `|G - I|`, one number a matrix; NaN stays NaN."""
     deviation = G.clone()
     deviation.diagonal(dim1=-2, dim2=-1).sub_(1)
-    return torch.linalg.vector_norm(deviation, 1, dim=-1).amax(-1)
+    return deviation.abs_().sum(-1).amax(-1)
 
 
 def _guard(G: Tensor) -> Tensor:
@@ -76,19 +81,20 @@ def _guard(G: Tensor) -> Tensor:
 
 
 def retract_qr(
-    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"]
+    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The orthogonal factor of `W + Z`, triangular factor with a positive diagonal.
+    """The orthogonal factor of `W + t Z`, triangular factor with a positive diagonal.
 
-    `Q` in `W + Z = L Q`, `L` lower triangular with positive diagonal, `Q Q^T = I` (unique)
+    `Q` in `W + t Z = L Q`, `L` lower triangular with positive diagonal, `Q Q^T = I` (unique)
 
     Args:
         W: on the manifold, float32 or float64.
         Z: the step, tangent or not, same shape.
+        t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        `Q`. A matrix of the batch where `Z` is not finite is NaN; where `W + Z` has no full rank in
-        its own precision, `W` is returned unmoved. Neither touches the others.
+        `Q`. A matrix of the batch where `Z` is not finite is NaN; where `W + t Z` has no full
+        rank in its own precision, `W` is returned unmoved. Neither touches the others.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
@@ -104,19 +110,20 @@ def retract_qr(
         Yanagisawa, Shifted Cholesky QR, SIAM J. Sci. Comput. 42, 2020.
     """
     check_rows(W, Z)
-    return _whiten(W + Z, _triangular_pass, W, Z)
+    return _whiten(_step(W, Z, t), _triangular_pass, W, Z)
 
 
 def retract_polar(
-    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"]
+    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The orthonormal matrix nearest to `W + Z`.
+    """The orthonormal matrix nearest to `W + t Z`.
 
-    `(V V^T)^{-1/2} V`, `V = W + Z`
+    `(V V^T)^{-1/2} V`, `V = W + t Z`
 
     Args:
         W: on the manifold, float32 or float64.
         Z: the step, tangent or not, same shape.
+        t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
         The polar factor. NaN and rank loss as in `retract_qr`.
@@ -133,7 +140,7 @@ def retract_polar(
         Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 4.1.3.
     """
     check_rows(W, Z)
-    return _whiten(W + Z, _symmetric_pass, W, Z)
+    return _whiten(_step(W, Z, t), _symmetric_pass, W, Z)
 
 
 # Note [The Cayley curve on the small side]
@@ -145,19 +152,20 @@ def retract_polar(
 # X(1) = (2 X + N) M^{-1} - X. Rows are the transpose of this. With Z = -eta (G - W G^T W) it is the
 # curve of the skew matrix eta (G^T W - W^T G), W(1) = W (I + A/2) (I - A/2)^{-1}.
 def retract_cayley(
-    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"]
+    W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The end of the Cayley curve that leaves `W` with velocity `Z`.
+    """The point at time `t` of the Cayley curve that leaves `W` with velocity `Z`.
 
-    `M^{-1} (2 W + N) - W`, `B = Z W^T`, `N = Z - B W`, `M = I - B/2 + N N^T / 4`;
-    equal to `W (I + A/2) (I - A/2)^{-1}`, `A = W^T Y - Y^T W`, `Y = Z (I - 1/2 W^T W)`
+    `M^{-1} (2 W + t N) - W`, `B = Z W^T`, `N = Z - B W`, `M = I - t/2 B + t^2/4 N N^T`;
+    equal to `W (I + t/2 A) (I - t/2 A)^{-1}`, `A = W^T Y - Y^T W`, `Y = Z (I - 1/2 W^T W)`
 
     Args:
         W: on the manifold, float32 or float64.
         Z: the step, tangent at `W` (a part that is not is dropped), same shape.
+        t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        The end point, with orthonormal rows also where `W` was a little off. NaN as in
+        The point, with orthonormal rows also where `W` was a little off. NaN as in
         `retract_qr`; a step too long for its precision leaves `W` unmoved.
 
     Raises:
@@ -175,14 +183,14 @@ def retract_cayley(
     """
     check_rows(W, Z)
     C = Z @ W.mT
-    N = Z - C @ W
-    M = (C.mT - C + N @ N.mT) / 4
+    N = minus_product(Z, C, W)
+    M = ((C.mT - C) * t + (N @ N.mT) * (t * t)) / 4
     M.diagonal(dim1=-2, dim2=-1).add_(1)
-    end = torch.linalg.inv_ex(M)[0] @ torch.add(N, W, alpha=2) - W
+    end = torch.linalg.inv_ex(M)[0] @ _step(2 * W, N, t) - W
     return _whiten(end, _triangular_pass, W, Z)
 
 
-RETRACTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+RETRACTIONS: dict[str, Callable[[Tensor, Tensor, float | Tensor], Tensor]] = {
     "qr": retract_qr,
     "polar": retract_polar,
     "cayley": retract_cayley,

@@ -56,11 +56,18 @@ def project_tangent(
     """
     check_rows(W, X)
     C = X @ W.mT
-    return torch.sub(X, (C + C.mT) @ W, alpha=0.5)
+    return minus_product(X, (C + C.mT) / 2, W)
+
+
+def minus_product(
+    X: Float[Tensor, "*batch n d"], A: Float[Tensor, "*batch n n"], W: Float[Tensor, "*batch n d"]
+) -> Float[Tensor, "*batch n d"]:
+    """`X - A W`, without an intermediate of the size of `X` for a batch of one dimension."""
+    return torch.baddbmm(X, A, W, alpha=-1) if W.ndim == 3 else X - A @ W
 
 
 def _canonical_gradient(W: Tensor, G: Tensor) -> Tensor:
-    return G - (W @ G.mT) @ W
+    return minus_product(G, W @ G.mT, W)
 
 
 def _euclidean_inner(W: Tensor, X: Tensor, Y: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from ..functional.layout import matrix_layout
 from ..functional.retractions import RETRACTIONS
 from ..functional.stiefel import METRICS, project_tangent
 from .base import Params, StiefelOptimizer
-from .blocks import Block, grad_of, scatter, stack
+from .blocks import Blocks, grad_of
 
 
 class StiefelAdam(StiefelOptimizer):
@@ -106,20 +106,20 @@ class StiefelAdam(StiefelOptimizer):
                 state["exp_avg_sq"] = param.new_zeros(count)
             state["step"] += 1
 
-    def _manifold_step(self, group: dict[str, Any], blocks: list[Block]) -> None:
-        params = [block.param for block in blocks]
-        states = [self.state[param] for param in params]
-        W, G = stack(blocks, params), stack(blocks, [grad_of(param) for param in params])
+    def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
+        states = [self.state[param] for param in blocks.params]
+        W, G = blocks.stack(blocks.params), blocks.stack(blocks.grads)
         metric, (beta1, beta2) = group["metric"], group["betas"]
         grad = G if metric is None else METRICS[metric].gradient(W, G)
 
         averages = [state["exp_avg"] for state in states]
-        m = stack(blocks, averages)
+        m = blocks.stack(averages)
         m = (m if metric is None else project_tangent(W, m)).lerp(grad, 1 - beta1)
-        scatter(blocks, averages, m)
+        blocks.scatter(averages, m)
 
         squares = [
-            state["exp_avg_sq"][block.index] for state, block in zip(states, blocks, strict=True)
+            state["exp_avg_sq"][place.index]
+            for state, place in zip(states, blocks.places, strict=True)
         ]
         v = torch.stack(squares).lerp(grad.square().mean((-2, -1)), 1 - beta2)
         for square, value in zip(squares, v.unbind(0), strict=True):
@@ -129,7 +129,8 @@ class StiefelAdam(StiefelOptimizer):
         first = W.new_tensor([1 - beta1**t for t in steps])
         second = W.new_tensor([1 - beta2**t for t in steps])
         rate = -group["lr"] / (first * ((v / second).sqrt() + group["eps"]))
-        scatter(blocks, params, RETRACTIONS[group["retraction"]](W, m * rate[:, None, None]))
+        step = RETRACTIONS[group["retraction"]](W, m, rate[:, None, None])
+        blocks.scatter(blocks.params, step)
 
     def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         for param in params:

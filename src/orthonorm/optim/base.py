@@ -14,7 +14,7 @@ from ..functional.inverse_sqrt import working_dtype
 from ..functional.layout import matrix_layout
 from ..functional.retractions import check_pair
 from ..functional.stiefel import project
-from .blocks import Block, batches, scatter, stack
+from .blocks import Blocks, batches, grad_of
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -98,10 +98,11 @@ class StiefelOptimizer(Optimizer):
                     self._euclidean_step(group, params)
                     continue
                 for param in params:
-                    if param.grad.layout is not torch.strided:
+                    if grad_of(param).layout is not torch.strided:
                         raise TypeError(
-                            f"a weight on the manifold needs a dense gradient, got {param.grad.layout}"
-                            "; build the layer with sparse=False or set manifold=False"
+                            "a weight on the manifold needs a dense gradient, got "
+                            f"{grad_of(param).layout}; build the layer with sparse=False or set "
+                            "manifold=False for this group"
                         )
                 self._begin_step(group, params)
                 for blocks in batches(params, group["group_size"]):
@@ -115,7 +116,7 @@ class StiefelOptimizer(Optimizer):
         """Create missing state and count the step, once a parameter."""
         raise NotImplementedError
 
-    def _manifold_step(self, group: dict[str, Any], blocks: list[Block]) -> None:
+    def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
         """Step a batch of blocks of one shape."""
         raise NotImplementedError
 
@@ -157,10 +158,10 @@ def _put_on_manifold(group: dict[str, Any], name: str) -> None:
     """Project weights that are farther from the manifold than rounding explains, and say so."""
     moved, worst = set(), 0.0
     for blocks in batches(group["params"], group["group_size"]):
-        W = stack(blocks, [block.param for block in blocks])
+        W = blocks.stack(blocks.params)
         if not bool(torch.isfinite(W).all()):
             raise ValueError(
-                f"a weight of shape {tuple(blocks[0].param.shape)} has entries that are not finite; "
+                f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
                 "initialise it first"
             )
         wide = W.to(working_dtype(W))
@@ -170,10 +171,10 @@ def _put_on_manifold(group: dict[str, Any], name: str) -> None:
         off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
         if any(off):
             worst = max(worst, errors.max().item())
-            moving = [block for block, is_off in zip(blocks, off, strict=True) if is_off]
-            targets = [block.param for block in moving]
-            scatter(moving, targets, project(stack(moving, targets)))
-            moved.update(id(target) for target in targets)
+            pairs = [(param, place) for param, place, is_off in zip(blocks.params, blocks.places, off, strict=True) if is_off]
+            moving = Blocks([param for param, _ in pairs], [place for _, place in pairs])
+            moving.scatter(moving.params, project(moving.stack(moving.params)))
+            moved.update(id(param) for param in moving.params)
     if moved:
         warnings.warn(
             f"{name} moved {len(moved)} of {len(group['params'])} weights onto the manifold: the "

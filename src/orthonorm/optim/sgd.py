@@ -9,7 +9,7 @@ from torch.optim.sgd import sgd
 from ..functional.retractions import RETRACTIONS
 from ..functional.stiefel import METRICS, project_tangent
 from .base import Params, StiefelOptimizer
-from .blocks import Block, grad_of, scatter, stack
+from .blocks import Blocks, grad_of
 
 
 class StiefelSGD(StiefelOptimizer):
@@ -121,19 +121,19 @@ class StiefelSGD(StiefelOptimizer):
             if "momentum_buffer" not in self.state[param]:
                 self.state[param]["momentum_buffer"] = torch.zeros_like(param)
 
-    def _manifold_step(self, group: dict[str, Any], blocks: list[Block]) -> None:
-        params = [block.param for block in blocks]
-        W, G = stack(blocks, params), stack(blocks, [grad_of(param) for param in params])
+    def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
+        W, G = blocks.stack(blocks.params), blocks.stack(blocks.grads)
         metric, momentum = group["metric"], group["momentum"]
         direction = G if metric is None else METRICS[metric].gradient(W, G)
         if momentum != 0:
-            buffers = [self.state[param]["momentum_buffer"] for param in params]
-            B = stack(blocks, buffers)
+            buffers = [self.state[param]["momentum_buffer"] for param in blocks.params]
+            B = blocks.stack(buffers)
             B = B if metric is None else project_tangent(W, B)
             B = torch.add(direction, B, alpha=momentum)
             direction = torch.add(direction, B, alpha=momentum) if group["nesterov"] else B
-            scatter(blocks, buffers, B)
-        scatter(blocks, params, RETRACTIONS[group["retraction"]](W, direction * -group["lr"]))
+            blocks.scatter(buffers, B)
+        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
+        blocks.scatter(blocks.params, RETRACTIONS[group["retraction"]](W, direction, -lr))
 
     def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         buffers = [self.state[param].get("momentum_buffer") for param in params]

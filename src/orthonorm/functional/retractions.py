@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .inverse_sqrt import working_dtype
-from .stiefel import check_rows, minus_product
+from .stiefel import check_rows, add_product
 
-# A Gram matrix within this distance of I (largest row sum) has singular values in [1/4, 7/4].
-_NEAR = 0.75
+# A Gram matrix with this condition number or less costs one pass at most a digit.
+_WELL_CONDITIONED = 8.0
 # What is farther than this from orthonormal after the long way has lost its rank.
 _LOST = 1e-2
 
@@ -36,19 +36,32 @@ def _symmetric_pass(G: Tensor, V: Tensor) -> Tensor:
 # Note [One pass or several]
 # Whitening by the Gram matrix costs half a Householder factorization but squares the condition
 # number: the error is eps cond(V)^2. A usual step has V V^T = W W^T + Z Z^T near I and one pass
-# leaves rounding only. A long step takes the long way: a first pass from a Gram matrix in float64,
-# shifted by its rounding so that it stays positive, then one or two passes more. A shift changes the
-# triangular (or symmetric) factor but not the answer, since each pass multiplies V from the left by
-# a matrix of the same kind. On an accelerator the long way is always taken: to ask would be to wait.
+# leaves rounding only. After a long step the triangular way takes a second pass: the first has left
+# a well conditioned matrix with the same answer, since a lower triangular factor from the left does
+# not change it (a symmetric one does, unless it commutes with V V^T to rounding). Where that is not
+# enough the first pass starts from a Gram matrix in float64, shifted by its rounding so that it stays
+# positive. On an accelerator that way is always taken, because to ask would be to wait.
 def _whiten(
-    V: Tensor, one_pass: Callable[[Tensor, Tensor], Tensor], stay: Tensor, given: Tensor
+    V: Tensor,
+    one_pass: Callable[[Tensor, Tensor], Tensor],
+    tries: int,
+    stay: Tensor,
+    given: Tensor,
 ) -> Tensor:
     """Orthonormalize the rows of `V`; groups that lost their rank keep `stay`."""
-    if V.numel() == 0:
-        return V
-    G = V @ V.mT
-    if V.device.type == "cpu" and _distance_from_identity(G).max().item() <= _NEAR:
-        return one_pass(G, V)
+    Q = V
+    for _ in range(tries if V.device.type == "cpu" and V.numel() > 0 else 0):
+        G = Q @ Q.mT
+        if _condition_bound(G).max().item() <= _WELL_CONDITIONED:
+            return one_pass(G, Q)
+        Q = one_pass(_guard(G), Q)
+    return _whiten_anything(V, one_pass, stay, given)
+
+
+def _whiten_anything(
+    V: Tensor, one_pass: Callable[[Tensor, Tensor], Tensor], stay: Tensor, given: Tensor
+) -> Tensor:
+    """The long way, which looks at no value."""
     finite = torch.isfinite(given).all(-1).all(-1)[..., None, None]
     Q = torch.where(torch.isfinite(V).all(-1).all(-1)[..., None, None], V, stay.nan_to_num(0.0))
     Q = Q / Q.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(Q.dtype).tiny)
@@ -58,26 +71,27 @@ def _whiten(
         shift = 4 * G.shape[-1] * torch.finfo(wide).eps
         Q = one_pass(_guard(G + torch.diag_embed(shift * G.diagonal(dim1=-2, dim2=-1))), Q)
     Q = one_pass(_guard(Q @ Q.mT), Q)
-    kept = _distance_from_identity(Q @ Q.mT)[..., None, None] <= _LOST
+    deviation = Q @ Q.mT - torch.eye(Q.shape[-2], dtype=Q.dtype, device=Q.device)
+    kept = deviation.abs().sum(-1).amax(-1)[..., None, None] <= _LOST
     return torch.where(finite, torch.where(kept, Q, stay), torch.nan)
 
 
-def _step(W: Tensor, Z: Tensor, t: float | Tensor) -> Tensor:
-    """`W + t Z` in one pass."""
-    return W + t * Z if isinstance(t, Tensor) else torch.add(W, Z, alpha=t)
-
-
-def _distance_from_identity(G: Tensor) -> Tensor:
-    """Largest row sum of `|G - I|`, one number a matrix; NaN stays NaN."""
-    deviation = G.clone()
-    deviation.diagonal(dim1=-2, dim2=-1).sub_(1)
-    return deviation.abs_().sum(-1).amax(-1)
+def _condition_bound(G: Tensor) -> Tensor:
+    """Gershgorin's bound on the condition number, one a matrix; infinite or NaN where it has none."""
+    sums = G.abs().sum(-1)
+    least = torch.sub(2 * G.diagonal(dim1=-2, dim2=-1), sums).amin(-1).clamp_min(0)
+    return sums.amax(-1) / least
 
 
 def _guard(G: Tensor) -> Tensor:
     """Replace Gram matrices that are not finite by I: LAPACK's answer to NaN may be an exception."""
     ok = torch.isfinite(G).all(-1).all(-1)[..., None, None]
     return torch.where(ok, G, torch.eye(G.shape[-1], dtype=G.dtype, device=G.device))
+
+
+def _step(W: Tensor, Z: Tensor, t: float | Tensor) -> Tensor:
+    """`W + t Z` in one pass."""
+    return W + t * Z if isinstance(t, Tensor) else torch.add(W, Z, alpha=t)
 
 
 def retract_qr(
@@ -110,7 +124,7 @@ def retract_qr(
         Yanagisawa, Shifted Cholesky QR, SIAM J. Sci. Comput. 42, 2020.
     """
     check_rows(W, Z)
-    return _whiten(_step(W, Z, t), _triangular_pass, W, Z)
+    return _whiten(_step(W, Z, t), _triangular_pass, 2, W, Z)
 
 
 def retract_polar(
@@ -140,7 +154,7 @@ def retract_polar(
         Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 4.1.3.
     """
     check_rows(W, Z)
-    return _whiten(_step(W, Z, t), _symmetric_pass, W, Z)
+    return _whiten(_step(W, Z, t), _symmetric_pass, 1, W, Z)
 
 
 # Note [The Cayley curve on the small side]
@@ -183,11 +197,11 @@ def retract_cayley(
     """
     check_rows(W, Z)
     C = Z @ W.mT
-    N = minus_product(Z, C, W)
+    N = add_product(Z, C, W, -1)
     M = ((C.mT - C) * t + (N @ N.mT) * (t * t)) / 4
     M.diagonal(dim1=-2, dim2=-1).add_(1)
     end = torch.linalg.inv_ex(M)[0] @ _step(2 * W, N, t) - W
-    return _whiten(end, _triangular_pass, W, Z)
+    return _whiten(end, _triangular_pass, 2, W, Z)
 
 
 RETRACTIONS: dict[str, Callable[[Tensor, Tensor, float | Tensor], Tensor]] = {

@@ -56,18 +56,21 @@ def project_tangent(
     """
     check_rows(W, X)
     C = X @ W.mT
-    return minus_product(X, (C + C.mT) / 2, W)
+    return add_product(X, C + C.mT, W, -0.5)
 
 
-def minus_product(
-    X: Float[Tensor, "*batch n d"], A: Float[Tensor, "*batch n n"], W: Float[Tensor, "*batch n d"]
+def add_product(
+    X: Float[Tensor, "*batch n d"],
+    A: Float[Tensor, "*batch n n"],
+    W: Float[Tensor, "*batch n d"],
+    alpha: float,
 ) -> Float[Tensor, "*batch n d"]:
-    """`X - A W`, without an intermediate of the size of `X` for a batch of one dimension."""
-    return torch.baddbmm(X, A, W, alpha=-1) if W.ndim == 3 else X - A @ W
+    """`X + alpha A W`, in one pass where there is one batch dimension."""
+    return torch.baddbmm(X, A, W, alpha=alpha) if W.ndim == 3 else torch.add(X, A @ W, alpha=alpha)
 
 
 def _canonical_gradient(W: Tensor, G: Tensor) -> Tensor:
-    return minus_product(G, W @ G.mT, W)
+    return add_product(G, W @ G.mT, W, -1)
 
 
 def _euclidean_inner(W: Tensor, X: Tensor, Y: Tensor) -> Tensor:

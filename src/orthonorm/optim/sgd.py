@@ -124,13 +124,12 @@ class StiefelSGD(StiefelOptimizer):
     def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
         W, G = blocks.stack(blocks.params), blocks.stack(blocks.grads)
         metric, momentum = group["metric"], group["momentum"]
-        direction = G if metric is None else METRICS[metric].gradient(W, G)
-        if momentum != 0:
+        if momentum == 0:
+            direction = G if metric is None else METRICS[metric].gradient(W, G)
+        else:
             buffers = [self.state[param]["momentum_buffer"] for param in blocks.params]
-            B = blocks.stack(buffers)
-            B = B if metric is None else project_tangent(W, B)
-            B = torch.add(direction, B, alpha=momentum)
-            direction = torch.add(direction, B, alpha=momentum) if group["nesterov"] else B
+            B = _accumulate(W, G, blocks.stack(buffers), momentum, metric)
+            direction = _accumulate(W, G, B, momentum, metric) if group["nesterov"] else B
             blocks.scatter(buffers, B)
         lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
         blocks.scatter(blocks.params, RETRACTIONS[group["retraction"]](W, direction, -lr))
@@ -152,3 +151,13 @@ class StiefelSGD(StiefelOptimizer):
         if group["momentum"] != 0:
             for param, buffer in zip(params, buffers, strict=True):
                 self.state[param]["momentum_buffer"] = buffer
+
+
+def _accumulate(W: Tensor, G: Tensor, B: Tensor, mu: float, metric: str | None) -> Tensor:
+    """`grad + mu T(B)`."""
+    if metric is None:
+        return torch.add(G, B, alpha=mu)
+    if metric == "euclidean":
+        # The gradient is the same projection, which is linear: two products instead of four.
+        return project_tangent(W, torch.add(G, B, alpha=mu))
+    return torch.add(METRICS[metric].gradient(W, G), project_tangent(W, B), alpha=mu)

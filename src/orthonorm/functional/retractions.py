@@ -16,8 +16,8 @@ from .stiefel import check_rows, add_product
 
 # A Gram matrix with this condition number or less costs one pass at most a digit.
 _WELL_CONDITIONED = 8.0
-# What is farther than this from orthonormal after the long way has lost its rank.
-_LOST = 1e-2
+# What the long way leaves farther than this many units of rounding from orthonormal had no rank.
+_LOST = 100.0
 
 
 def _triangular_pass(G: Tensor, V: Tensor) -> Tensor:
@@ -66,13 +66,13 @@ def _whiten_anything(
     Q = torch.where(torch.isfinite(V).all(-1).all(-1)[..., None, None], V, stay.nan_to_num(0.0))
     Q = Q / Q.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(Q.dtype).tiny)
     wide = working_dtype(V)
-    for _ in range(1 if V.dtype != wide else 2):
+    for _ in range(2):
         G = Q.to(wide) @ Q.to(wide).mT
         shift = 4 * G.shape[-1] * torch.finfo(wide).eps
         Q = one_pass(_guard(G + torch.diag_embed(shift * G.diagonal(dim1=-2, dim2=-1))), Q)
     Q = one_pass(_guard(Q @ Q.mT), Q)
     deviation = Q @ Q.mT - torch.eye(Q.shape[-2], dtype=Q.dtype, device=Q.device)
-    kept = deviation.abs().sum(-1).amax(-1)[..., None, None] <= _LOST
+    kept = deviation.abs().amax((-2, -1), keepdim=True) <= _LOST * torch.finfo(Q.dtype).eps
     return torch.where(finite, torch.where(kept, Q, stay), torch.nan)
 
 

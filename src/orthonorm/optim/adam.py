@@ -47,7 +47,8 @@ class StiefelAdam(StiefelOptimizer):
             that are not finite; weight decay that would do nothing.
 
     Example:
-        >>> W = torch.nn.Parameter(torch.eye(2, 6))
+        >>> _ = torch.manual_seed(0)
+        >>> W = torch.nn.Parameter(torch.nn.init.orthogonal_(torch.empty(2, 6)))
         >>> optimizer = StiefelAdam([W], lr=0.1, metric="canonical", retraction="cayley")
         >>> for _ in range(100):
         ...     optimizer.zero_grad()

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,11 +19,21 @@ from .blocks import Blocks, batches, grad_of
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
+class Start(NamedTuple):
+    """What became of a group's weights when the group was added."""
+
+    moved: int
+    total: int
+    worst: float
+
+
 class StiefelOptimizer(Optimizer):
     """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        self._starts: list[Start] | None = []
         super().__init__(params, defaults)
+        starts, self._starts = self._starts, None
         groups_on = [group["manifold"] for group in self.param_groups]
         if defaults["weight_decay"] != 0 and all(groups_on):
             raise ValueError(
@@ -31,6 +41,11 @@ class StiefelOptimizer(Optimizer):
                 "manifold=False and there is none (a weight with orthonormal rows has a constant "
                 "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
             )
+        _tell(starts, type(self).__name__, stacklevel=4)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._starts = None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its weights are put on the manifold if they are off it.
@@ -53,14 +68,19 @@ class StiefelOptimizer(Optimizer):
             group["weight_decay"] = 0.0
         self._check_options({**self.defaults, **group})
         super().add_param_group(group)
-        if on_manifold:
-            try:
-                for param in self.param_groups[-1]["params"]:
-                    _check_param(param, self.param_groups[-1]["group_size"])
-                _put_on_manifold(self.param_groups[-1], type(self).__name__)
-            except (TypeError, ValueError):
-                self.param_groups.pop()
-                raise
+        if not on_manifold:
+            return
+        try:
+            for param in self.param_groups[-1]["params"]:
+                _check_param(param, self.param_groups[-1]["group_size"])
+            start = _put_on_manifold(self.param_groups[-1])
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+        if self._starts is None:
+            _tell([start], type(self).__name__, stacklevel=3)
+        else:
+            self._starts.append(start)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         if not isinstance(options["manifold"], bool):
@@ -154,8 +174,8 @@ def _check_param(param: Tensor, group_size: int | None) -> None:
 
 
 @torch.no_grad()
-def _put_on_manifold(group: dict[str, Any], name: str) -> None:
-    """Project weights that are farther from the manifold than rounding explains, and say so."""
+def _put_on_manifold(group: dict[str, Any]) -> Start:
+    """Project weights that are farther from the manifold than rounding explains."""
     moved, worst = set(), 0.0
     for blocks in batches(group["params"], group["group_size"]):
         W = blocks.stack(blocks.params)
@@ -171,15 +191,21 @@ def _put_on_manifold(group: dict[str, Any], name: str) -> None:
         off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
         if any(off):
             worst = max(worst, errors.max().item())
-            pairs = [(param, place) for param, place, is_off in zip(blocks.params, blocks.places, off, strict=True) if is_off]
-            moving = Blocks([param for param, _ in pairs], [place for _, place in pairs])
+            moving = blocks.where(off)
             moving.scatter(moving.params, project(moving.stack(moving.params)))
             moved.update(id(param) for param in moving.params)
+    return Start(len(moved), len(group["params"]), worst)
+
+
+def _tell(starts: list[Start], name: str, stacklevel: int) -> None:
+    """Warn if weights were moved, at the line of the user's call."""
+    moved = sum(start.moved for start in starts)
     if moved:
         warnings.warn(
-            f"{name} moved {len(moved)} of {len(group['params'])} weights onto the manifold: the "
-            f"largest |W W^T - I| was {worst:.2g}, and each is now the nearest matrix with "
-            "orthonormal rows in its groups (polar factor, computed in float64). Start on the "
-            "manifold, with torch.nn.init.orthogonal_ for instance, to keep the weights as they are",
-            stacklevel=5,
+            f"{name} moved {moved} of {sum(start.total for start in starts)} weights onto the "
+            f"manifold: the largest |W W^T - I| was {max(start.worst for start in starts):.2g}, and "
+            "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
+            "computed in float64). Start on the manifold, with torch.nn.init.orthogonal_ for "
+            "instance, to keep the weights as they are",
+            stacklevel=stacklevel,
         )

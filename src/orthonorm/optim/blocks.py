@@ -67,6 +67,13 @@ class Blocks:
         """The gradients of the parameters, which all have one."""
         return [grad_of(param) for param in self.params]
 
+    def where(self, keep: list[bool]) -> "Blocks":
+        """The blocks that are marked."""
+        return Blocks(
+            [param for param, kept in zip(self.params, keep, strict=True) if kept],
+            [place for place, kept in zip(self.places, keep, strict=True) if kept],
+        )
+
     def stack(self, tensors: list[Tensor]) -> Tensor:
         """Read the blocks of tensors shaped like the parameters as a batch `(m, rows, d)`."""
         rows = [place.of(tensor) for place, tensor in zip(self.places, tensors, strict=True)]

@@ -64,14 +64,18 @@ def geoopt_sgd(
 ) -> tuple[Callable[[], object], list[Tensor]]:
     """geoopt's RiemannianSGD step over the transposed weights, and the weights."""
     manifold = geoopt.EuclideanStiefel()
-    params = [geoopt.ManifoldParameter(w.mT.contiguous().clone(), manifold=manifold) for w in weights]
+    params = [
+        geoopt.ManifoldParameter(w.mT.contiguous().clone(), manifold=manifold) for w in weights
+    ]
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad.mT.contiguous().clone()
     optimizer = geoopt.optim.RiemannianSGD(params, lr=LR, momentum=momentum)
     return optimizer.step, [param.mT for param in params]
 
 
-def householder(weights: list[Tensor], grads: list[Tensor]) -> tuple[Callable[[], object], list[Tensor]]:
+def householder(
+    weights: list[Tensor], grads: list[Tensor]
+) -> tuple[Callable[[], object], list[Tensor]]:
     """The Euclidean-gradient step of tall weights with LAPACK's QR, and the weights."""
     points = [w.mT.contiguous().clone() for w in weights]
     ambient = [g.mT.contiguous() for g in grads]
@@ -131,7 +135,11 @@ def run(rounds: int) -> list[Row]:
                 )
             )
     weights, grads = problem(1, 100, 1024)
-    for metric, retraction in (("canonical", "cayley"), ("euclidean", "qr"), ("euclidean", "polar")):
+    for metric, retraction in (
+        ("canonical", "cayley"),
+        ("euclidean", "qr"),
+        ("euclidean", "polar"),
+    ):
         rows.append(
             compare(
                 f"1024 x 100 (columns), {metric} + {retraction}",

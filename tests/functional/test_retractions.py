@@ -101,7 +101,9 @@ def test_cayley_drops_what_is_not_tangent():
     W, Z = draw(3, 7)
     S = Z[:, :, :3] + Z[:, :, :3].mT
     X = project_tangent(W, Z)
-    torch.testing.assert_close(retract_cayley(W, X + S @ W), retract_cayley(W, X), rtol=0, atol=1e-13)
+    torch.testing.assert_close(
+        retract_cayley(W, X + S @ W), retract_cayley(W, X), rtol=0, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("pair", LEGAL_PAIRS, ids=str)
@@ -133,8 +135,12 @@ def _evaluate(formula: str, scope: dict[str, object]) -> Tensor:
     def translate(text: str) -> str:
         for name, short in names.items():
             text = text.replace(name, short)
-        text = text.replace("(I - eta/2 A)^{-1}", "inv(I - eta/2 * A)").replace("eta/2 A", "eta/2 * A")
-        text = text.replace("eta (", "eta * (").replace("eta G", "eta * G").replace("1/2 (", "1/2 * (")
+        text = text.replace("(I - eta/2 A)^{-1}", "inv(I - eta/2 * A)").replace(
+            "eta/2 A", "eta/2 * A"
+        )
+        text = (
+            text.replace("eta (", "eta * (").replace("eta G", "eta * G").replace("1/2 (", "1/2 * (")
+        )
         for left in ("W", "G", "Wt", "Gt", ")"):
             for right in ("W", "G", "(", "inv("):
                 text = text.replace(f"{left} {right}", f"{left} @ {right}")
@@ -174,7 +180,9 @@ def test_one_time_a_matrix(name):
     X, t = project_tangent(W, Z), torch.tensor([0.1, 0.0, -0.3], dtype=W.dtype)
     end = RETRACTIONS[name](W, X, t[:, None, None])
     for i in range(3):
-        torch.testing.assert_close(end[i], RETRACTIONS[name](W[i], X[i], t[i].item()), rtol=0, atol=1e-14)
+        torch.testing.assert_close(
+            end[i], RETRACTIONS[name](W[i], X[i], t[i].item()), rtol=0, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("name", RETRACTIONS)

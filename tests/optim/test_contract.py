@@ -278,6 +278,7 @@ def test_the_users_matmul_precision_is_restored(precision):
     try:
         torch.set_float32_matmul_precision(precision)
         with pytest.MonkeyPatch.context() as patch:
+
             def spy(*args, **kwargs):
                 seen.append(torch.get_float32_matmul_precision())
                 return handle(*args, **kwargs)

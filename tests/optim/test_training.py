@@ -9,6 +9,7 @@ from orthonorm.optim import StiefelAdam, StiefelSGD
 
 from problems import OPTIMIZERS, PAIRS, off_manifold, on_manifold
 
+
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 @pytest.mark.parametrize("name", ["sgd", "momentum"])
 def test_float32_does_not_drift_in_ten_thousand_steps(name, pair):

@@ -30,7 +30,9 @@ def _triangular_pass(G: Tensor, V: Tensor) -> Tensor:
 def _symmetric_pass(G: Tensor, V: Tensor) -> Tensor:
     """`G^{-1/2} V`."""
     s, D = torch.linalg.eigh(G)
-    return ((D * s.clamp_min(torch.finfo(G.dtype).tiny).rsqrt().unsqueeze(-2)) @ D.mT).to(V.dtype) @ V
+    return ((D * s.clamp_min(torch.finfo(G.dtype).tiny).rsqrt().unsqueeze(-2)) @ D.mT).to(
+        V.dtype
+    ) @ V
 
 
 # Note [One pass or several]

@@ -112,7 +112,9 @@ class StiefelSGD(StiefelOptimizer):
         if not options["momentum"] >= 0:
             raise ValueError(f"momentum must be 0 or more, got {options['momentum']}")
         if options["nesterov"] and options["momentum"] == 0:
-            raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
+            raise ValueError(
+                "nesterov=True looks ahead along the momentum and needs momentum > 0, got 0"
+            )
 
     def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         if group["momentum"] == 0:

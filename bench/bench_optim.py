@@ -62,20 +62,16 @@ def ours(
 def geoopt_sgd(
     weights: list[Tensor], grads: list[Tensor], momentum: float
 ) -> tuple[Callable[[], object], list[Tensor]]:
-    """geoopt's RiemannianSGD step over the transposed weights, and the weights."""
+    """Geoopt's RiemannianSGD step over the transposed weights, and the weights."""
     manifold = geoopt.EuclideanStiefel()
-    params = [
-        geoopt.ManifoldParameter(w.mT.contiguous().clone(), manifold=manifold) for w in weights
-    ]
+    params = [geoopt.ManifoldParameter(w.mT.contiguous().clone(), manifold=manifold) for w in weights]
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad.mT.contiguous().clone()
     optimizer = geoopt.optim.RiemannianSGD(params, lr=LR, momentum=momentum)
     return optimizer.step, [param.mT for param in params]
 
 
-def householder(
-    weights: list[Tensor], grads: list[Tensor]
-) -> tuple[Callable[[], object], list[Tensor]]:
+def householder(weights: list[Tensor], grads: list[Tensor]) -> tuple[Callable[[], object], list[Tensor]]:
     """The Euclidean-gradient step of tall weights with LAPACK's QR, and the weights."""
     points = [w.mT.contiguous().clone() for w in weights]
     ambient = [g.mT.contiguous() for g in grads]
@@ -114,9 +110,7 @@ def compare(
     ratios = [p / o for p, o in zip(*times, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     peer_ms, ours_ms = map(statistics.median, times)
-    return Row(
-        case, peer, peer_ms, ours_ms, middle, (low, high), error(peer_side[1]), error(our_side[1])
-    )
+    return Row(case, peer, peer_ms, ours_ms, middle, (low, high), error(peer_side[1]), error(our_side[1]))
 
 
 def run(rounds: int) -> list[Row]:

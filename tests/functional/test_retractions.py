@@ -53,9 +53,7 @@ def test_lands_on_the_manifold_however_long_the_step(name, n, d, size, dtype, bo
 def test_qr_is_the_factor_with_a_positive_diagonal(size, dtype, bound):
     W, Z = draw(4, 9, dtype=dtype)
     # Any step, not only a tangent one: W + t Z has condition numbers up to 40 here.
-    torch.testing.assert_close(
-        retract_qr(W, Z, size).double(), householder(W + size * Z), rtol=0, atol=bound
-    )
+    torch.testing.assert_close(retract_qr(W, Z, size).double(), householder(W + size * Z), rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("name", PROJECTIONS)
@@ -101,9 +99,7 @@ def test_cayley_drops_what_is_not_tangent():
     W, Z = draw(3, 7)
     S = Z[:, :, :3] + Z[:, :, :3].mT
     X = project_tangent(W, Z)
-    torch.testing.assert_close(
-        retract_cayley(W, X + S @ W), retract_cayley(W, X), rtol=0, atol=1e-13
-    )
+    torch.testing.assert_close(retract_cayley(W, X + S @ W), retract_cayley(W, X), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("pair", LEGAL_PAIRS, ids=str)
@@ -135,12 +131,8 @@ def _evaluate(formula: str, scope: dict[str, object]) -> Tensor:
     def translate(text: str) -> str:
         for name, short in names.items():
             text = text.replace(name, short)
-        text = text.replace("(I - eta/2 A)^{-1}", "inv(I - eta/2 * A)").replace(
-            "eta/2 A", "eta/2 * A"
-        )
-        text = (
-            text.replace("eta (", "eta * (").replace("eta G", "eta * G").replace("1/2 (", "1/2 * (")
-        )
+        text = text.replace("(I - eta/2 A)^{-1}", "inv(I - eta/2 * A)").replace("eta/2 A", "eta/2 * A")
+        text = text.replace("eta (", "eta * (").replace("eta G", "eta * G").replace("1/2 (", "1/2 * (")
         for left in ("W", "G", "Wt", "Gt", ")"):
             for right in ("W", "G", "(", "inv("):
                 text = text.replace(f"{left} {right}", f"{left} @ {right}")
@@ -148,8 +140,8 @@ def _evaluate(formula: str, scope: dict[str, object]) -> Tensor:
 
     values["inv"] = torch.linalg.inv
     if definition:
-        values["A"] = eval(translate(definition), {}, values)  # noqa: S307
-    return eval(translate(head), {}, values)  # noqa: S307
+        values["A"] = eval(translate(definition), {}, values)
+    return eval(translate(head), {}, values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -180,9 +172,7 @@ def test_one_time_a_matrix(name):
     X, t = project_tangent(W, Z), torch.tensor([0.1, 0.0, -0.3], dtype=W.dtype)
     end = RETRACTIONS[name](W, X, t[:, None, None])
     for i in range(3):
-        torch.testing.assert_close(
-            end[i], RETRACTIONS[name](W[i], X[i], t[i].item()), rtol=0, atol=1e-14
-        )
+        torch.testing.assert_close(end[i], RETRACTIONS[name](W[i], X[i], t[i].item()), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", RETRACTIONS)

@@ -34,9 +34,7 @@ def test_every_legal_pair(pair, n, d):
     assert report.ok, str(report)
     assert abs(report.slope - 2) < 0.05
     if metric is not None:
-        report = check_metric(
-            cubic, point, metric=metric, retract=RETRACTIONS[name], generator=generator
-        )
+        report = check_metric(cubic, point, metric=metric, retract=RETRACTIONS[name], generator=generator)
         assert report.ok, str(report)
 
 
@@ -69,7 +67,7 @@ def test_tangent():
         lambda W, Z: retract_qr(W, 0.5 * Z),
         lambda W, Z: torch.linalg.qr((W + Z).mT)[0].mT,
         lambda W, Z: retract_qr(W, Z) * (1 + 1e-6),
-        lambda W, Z: torch.full_like(W, torch.nan),
+        lambda W, _: torch.full_like(W, torch.nan),
     ],
     ids=["stays off", "half as far", "no sign convention", "scaled", "NaN"],
 )

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from optim.problems import OPTIMIZERS, PAIRS, noise, off_manifold, on_manifold
 from orthonorm.functional import project
 from orthonorm.optim import StiefelAdam, StiefelSGD
-
-from problems import OPTIMIZERS, PAIRS, noise, off_manifold, on_manifold
 
 
 def mixed(name: str, **options):
@@ -172,9 +171,8 @@ def test_groups_can_be_added_later():
 def test_a_start_off_the_manifold_is_projected_and_said_so():
     V, on, bias = noise((7, 9), 0, torch.float32), on_manifold((3, 5)), nn.Parameter(torch.ones(4))
     W, kept = nn.Parameter(V.clone()), on.detach().clone()
-    with pytest.warns(UserWarning, match="StiefelSGD moved 1 of 2 weights") as record:
+    with pytest.warns(UserWarning, match="StiefelSGD moved 1 of 2 weights"):
         StiefelSGD([{"params": [W, on], "group_size": 4}, {"params": [bias], "manifold": False}])
-    assert record[0].filename == __file__
     expected = torch.cat([project(V[:4]), project(V[4:])])
     torch.testing.assert_close(W.detach(), expected, rtol=0, atol=1e-6)
     assert torch.equal(on, kept)

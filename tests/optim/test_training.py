@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from optim.problems import OPTIMIZERS, PAIRS, off_manifold, on_manifold
 from orthonorm.functional import haar, project
 from orthonorm.optim import StiefelAdam, StiefelSGD
-
-from problems import OPTIMIZERS, PAIRS, off_manifold, on_manifold
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)

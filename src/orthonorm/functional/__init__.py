@@ -1,8 +1,8 @@
 """Pure functions on tensors `(..., n, d)`: no module, no state."""
 
 from .inverse_sqrt import inverse_sqrt as inverse_sqrt
-from .orthonormalize import orthonormalize as orthonormalize
 from .layout import matrix_layout as matrix_layout
+from .orthonormalize import orthonormalize as orthonormalize
 from .penalties import double_soft_orthogonality as double_soft_orthogonality
 from .penalties import soft_orthogonality as soft_orthogonality
 from .retractions import retract_cayley as retract_cayley

@@ -84,6 +84,4 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None) -> Matr
         return MatrixLayout(n, d, False, ())
     if group_size is None and n > d:
         return MatrixLayout(n, d, True, (d,))
-    return MatrixLayout(
-        n, d, False, group_sizes(n, d, group_size=min(group_size or d, d), center=False)
-    )
+    return MatrixLayout(n, d, False, group_sizes(n, d, group_size=min(group_size or d, d), center=False))

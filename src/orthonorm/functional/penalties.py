@@ -7,9 +7,7 @@ from torch import Tensor
 from .layout import matrix_layout
 
 
-def soft_orthogonality(
-    W: Float[Tensor, "*batch n d"], *, group_size: int | None = None
-) -> Float[Tensor, "*batch"]:
+def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None = None) -> Float[Tensor, "*batch"]:
     """Squared distance of the Gram matrix from the identity, summed over the groups of rows.
 
     `sum_g |W_g W_g^T - I|_F^2`; for a tall matrix without groups `|W^T W - I|_F^2`

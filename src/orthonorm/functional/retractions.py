@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .inverse_sqrt import working_dtype
-from .stiefel import check_rows, add_product
+from .stiefel import add_product, check_rows
 
 # A Gram matrix with this condition number or less costs one pass at most a digit.
 _WELL_CONDITIONED = 8.0
@@ -30,9 +30,7 @@ def _triangular_pass(G: Tensor, V: Tensor) -> Tensor:
 def _symmetric_pass(G: Tensor, V: Tensor) -> Tensor:
     """`G^{-1/2} V`."""
     s, D = torch.linalg.eigh(G)
-    return ((D * s.clamp_min(torch.finfo(G.dtype).tiny).rsqrt().unsqueeze(-2)) @ D.mT).to(
-        V.dtype
-    ) @ V
+    return ((D * s.clamp_min(torch.finfo(G.dtype).tiny).rsqrt().unsqueeze(-2)) @ D.mT).to(V.dtype) @ V
 
 
 # Note [One pass or several]
@@ -60,9 +58,7 @@ def _whiten(
     return _whiten_anything(V, one_pass, stay, given)
 
 
-def _whiten_anything(
-    V: Tensor, one_pass: Callable[[Tensor, Tensor], Tensor], stay: Tensor, given: Tensor
-) -> Tensor:
+def _whiten_anything(V: Tensor, one_pass: Callable[[Tensor, Tensor], Tensor], stay: Tensor, given: Tensor) -> Tensor:
     """The long way, which looks at no value."""
     finite = torch.isfinite(given).all(-1).all(-1)[..., None, None]
     Q = torch.where(torch.isfinite(V).all(-1).all(-1)[..., None, None], V, stay.nan_to_num(0.0))
@@ -199,7 +195,7 @@ def retract_cayley(
     """
     check_rows(W, Z)
     C = Z @ W.mT
-    N = add_product(Z, C, W, -1)
+    N = add_product(Z, C, W, -1.0)
     M = ((C.mT - C) * t + (N @ N.mT) * (t * t)) / 4
     M.diagonal(dim1=-2, dim2=-1).add_(1)
     end = torch.linalg.inv_ex(M)[0] @ _step(2 * W, N, t) - W
@@ -232,7 +228,4 @@ def check_pair(metric: str | None, retraction: str) -> None:
     """
     if (metric, retraction) not in LEGAL_PAIRS:
         table = "\n".join(f"  {pair}: W <- {formula}" for pair, formula in LEGAL_PAIRS.items())
-        raise ValueError(
-            f"(metric, retraction) = ({metric!r}, {retraction!r}) is not a method; "
-            f"choose one of\n{table}"
-        )
+        raise ValueError(f"(metric, retraction) = ({metric!r}, {retraction!r}) is not a method; choose one of\n{table}")

@@ -1,9 +1,9 @@
 """Slope checks: is this a tangent vector, a retraction, a Riemannian gradient?
 
 Each check measures an error at step lengths `t` from 1e-2 to 3e-5 along a unit direction and takes
-the median slope of `log error` over `log t`. What is right to first order leaves an error of second order: slope 2. A mistake
-leaves slope 1. An exact identity is checked beside it. All in float64: in float32 rounding would be
-the slope.
+the median slope of `log error` over `log t`. What is right to first order leaves an error of second
+order: slope 2. A mistake leaves slope 1. An exact identity is checked beside it. All in float64: in
+float32 rounding would be the slope.
 """
 
 from collections.abc import Callable
@@ -147,7 +147,7 @@ def check_metric(
     Example:
         >>> from orthonorm.functional.stiefel import haar
         >>> def f(W):
-        ...     return (W ** 3).sum()
+        ...     return (W**3).sum()
         >>> check_metric(f, haar(3, 7, dtype=torch.float64)).ok
         True
     """

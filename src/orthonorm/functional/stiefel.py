@@ -29,14 +29,11 @@ def check_rows(W: Tensor, *others: Tensor) -> None:
     for other in others:
         if other.shape != W.shape or other.dtype != W.dtype:
             raise ValueError(
-                f"expected the shape and dtype of W, {tuple(W.shape)} {W.dtype}, "
-                f"got {tuple(other.shape)} {other.dtype}"
+                f"expected the shape and dtype of W, {tuple(W.shape)} {W.dtype}, got {tuple(other.shape)} {other.dtype}"
             )
 
 
-def project_tangent(
-    W: Float[Tensor, "*batch n d"], X: Float[Tensor, "*batch n d"]
-) -> Float[Tensor, "*batch n d"]:
+def project_tangent(W: Float[Tensor, "*batch n d"], X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """Orthogonal projection onto the tangent space; idempotent.
 
     `X - 1/2 (X W^T + W X^T) W`
@@ -70,10 +67,10 @@ def add_product(
 
 
 def _canonical_gradient(W: Tensor, G: Tensor) -> Tensor:
-    return add_product(G, W @ G.mT, W, -1)
+    return add_product(G, W @ G.mT, W, -1.0)
 
 
-def _euclidean_inner(W: Tensor, X: Tensor, Y: Tensor) -> Tensor:
+def _euclidean_inner(_: Tensor, X: Tensor, Y: Tensor) -> Tensor:
     return (X * Y).sum((-2, -1))
 
 

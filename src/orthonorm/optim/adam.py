@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from ..functional.layout import matrix_layout
-from ..functional.retractions import RETRACTIONS
-from ..functional.stiefel import METRICS, project_tangent
+from orthonorm.functional.layout import matrix_layout
+from orthonorm.functional.retractions import RETRACTIONS
+from orthonorm.functional.stiefel import METRICS, project_tangent
+
 from .base import Params, StiefelOptimizer
 from .blocks import Blocks, grad_of
 
@@ -118,10 +119,7 @@ class StiefelAdam(StiefelOptimizer):
         m = (m if metric is None else project_tangent(W, m)).lerp(grad, 1 - beta1)
         blocks.scatter(averages, m)
 
-        squares = [
-            state["exp_avg_sq"][place.index]
-            for state, place in zip(states, blocks.places, strict=True)
-        ]
+        squares = [state["exp_avg_sq"][place.index] for state, place in zip(states, blocks.places, strict=True)]
         v = torch.stack(squares).lerp(grad.square().mean((-2, -1)), 1 - beta2)
         for square, value in zip(squares, v.unbind(0), strict=True):
             square.copy_(value)

@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from ..functional.inverse_sqrt import working_dtype
-from ..functional.layout import matrix_layout
-from ..functional.retractions import check_pair
-from ..functional.stiefel import project
+from orthonorm.functional.grouping import check_group_arguments
+from orthonorm.functional.inverse_sqrt import working_dtype
+from orthonorm.functional.layout import matrix_layout
+from orthonorm.functional.retractions import check_pair
+from orthonorm.functional.stiefel import project
+
 from .blocks import Blocks, batches, grad_of
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -93,6 +95,7 @@ class StiefelOptimizer(Optimizer):
                 raise ValueError(f"{name} must be 0 or more, got {options[name]}")
         if options["manifold"]:
             check_pair(options["metric"], options["retraction"])
+            check_group_arguments(options["group_size"], "balanced")
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]

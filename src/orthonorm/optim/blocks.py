@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..functional.layout import matrix_layout
+from orthonorm.functional.layout import matrix_layout
 
 # Matrices of one batch hold at most this many entries: temporaries stay in a processor's cache, and
 # on an accelerator a step takes a bounded amount of memory beside the weights.

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
-from ..functional.retractions import RETRACTIONS
-from ..functional.stiefel import METRICS, project_tangent
+from orthonorm.functional.retractions import RETRACTIONS
+from orthonorm.functional.stiefel import METRICS, project_tangent
+
 from .base import Params, StiefelOptimizer
 from .blocks import Blocks, grad_of
 
@@ -112,9 +113,7 @@ class StiefelSGD(StiefelOptimizer):
         if not options["momentum"] >= 0:
             raise ValueError(f"momentum must be 0 or more, got {options['momentum']}")
         if options["nesterov"] and options["momentum"] == 0:
-            raise ValueError(
-                "nesterov=True looks ahead along the momentum and needs momentum > 0, got 0"
-            )
+            raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
 
     def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         if group["momentum"] == 0:

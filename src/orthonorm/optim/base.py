@@ -1,0 +1,214 @@
+"""What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
+
+from orthonorm.functional.grouping import check_group_arguments
+from orthonorm.functional.inverse_sqrt import working_dtype
+from orthonorm.functional.layout import matrix_layout
+from orthonorm.functional.retractions import check_pair
+from orthonorm.functional.stiefel import project
+
+from .blocks import Blocks, batches, grad_of
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+
+
+class Start(NamedTuple):
+    """What became of a group's weights when the group was added."""
+
+    moved: int
+    total: int
+    worst: float
+
+
+class StiefelOptimizer(Optimizer):
+    """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        self._starts: list[Start] | None = []
+        super().__init__(params, defaults)
+        starts, self._starts = self._starts, None
+        groups_on = [group["manifold"] for group in self.param_groups]
+        if defaults["weight_decay"] != 0 and all(groups_on):
+            raise ValueError(
+                f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with "
+                "manifold=False and there is none (a weight with orthonormal rows has a constant "
+                "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
+            )
+        _tell(starts, type(self).__name__, stacklevel=4)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._starts = None
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its weights are put on the manifold if they are off it.
+
+        Args:
+            param_group: `params` and any option of the constructor, `manifold` included.
+
+        Raises:
+            TypeError, ValueError: a weight or an option that the method cannot take.
+        """
+        group = dict(param_group)
+        on_manifold = group.get("manifold", self.defaults["manifold"])
+        if on_manifold and group.get("weight_decay", 0) != 0:
+            raise ValueError(
+                f"weight_decay={group['weight_decay']} in a group on the manifold would do nothing: "
+                "a weight with orthonormal rows has a constant norm. Remove it, or set "
+                "manifold=False for this group"
+            )
+        if on_manifold:
+            group["weight_decay"] = 0.0
+        self._check_options({**self.defaults, **group})
+        super().add_param_group(group)
+        if not on_manifold:
+            return
+        try:
+            for param in self.param_groups[-1]["params"]:
+                _check_param(param, self.param_groups[-1]["group_size"])
+            start = _put_on_manifold(self.param_groups[-1])
+        except (TypeError, ValueError):
+            self.param_groups.pop()
+            raise
+        if self._starts is None:
+            _tell([start], type(self).__name__, stacklevel=3)
+        else:
+            self._starts.append(start)
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        if not isinstance(options["manifold"], bool):
+            raise TypeError(f"manifold must be True or False, got {options['manifold']!r}")
+        lr = options["lr"]
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError(f"lr as a tensor must have one element, got shape {tuple(lr.shape)}")
+        for name in ("lr", "weight_decay"):
+            if not options[name] >= 0:
+                raise ValueError(f"{name} must be 0 or more, got {options[name]}")
+        if options["manifold"]:
+            check_pair(options["metric"], options["retraction"])
+            check_group_arguments(options["group_size"], "balanced")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One step of every parameter that has a gradient; gradients are left as they are.
+
+        Args:
+            closure: recomputes the loss and its gradients, and returns the loss.
+
+        Returns:
+            What the closure returned, or `None`.
+
+        Raises:
+            TypeError: a weight on the manifold has a sparse gradient.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with _full_precision():
+            for group in self.param_groups:
+                params = [param for param in group["params"] if param.grad is not None]
+                if not group["manifold"]:
+                    self._euclidean_step(group, params)
+                    continue
+                for param in params:
+                    if grad_of(param).layout is not torch.strided:
+                        raise TypeError(
+                            "a weight on the manifold needs a dense gradient, got "
+                            f"{grad_of(param).layout}; build the layer with sparse=False or set "
+                            "manifold=False for this group"
+                        )
+                self._begin_step(group, params)
+                for blocks in batches(params, group["group_size"]):
+                    self._manifold_step(group, blocks)
+        return loss
+
+    def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        raise NotImplementedError
+
+    def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """Create missing state and count the step, once a parameter."""
+        raise NotImplementedError
+
+    def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
+        """Step a batch of blocks of one shape."""
+        raise NotImplementedError
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Products in full float32: TF32's three digits would leave weights 1e-3 off the manifold."""
+    before = torch.get_float32_matmul_precision()
+    if before == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _check_param(param: Tensor, group_size: int | None) -> None:
+    if isinstance(param, UninitializedParameter):
+        raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
+    if getattr(param, "device_mesh", None) is not None:
+        raise TypeError(
+            "a sharded parameter (DTensor) holds only some rows of its weight; step it unsharded, or "
+            "use orthogonal_weight_norm, which trains an unconstrained weight"
+        )
+    if param.is_complex():
+        raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
+    if param.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
+            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
+        )
+    matrix_layout(param.shape, group_size)
+
+
+@torch.no_grad()
+def _put_on_manifold(group: dict[str, Any]) -> Start:
+    """Project weights that are farther from the manifold than rounding explains."""
+    moved, worst = set(), 0.0
+    for blocks in batches(group["params"], group["group_size"]):
+        W = blocks.stack(blocks.params)
+        if not bool(torch.isfinite(W).all()):
+            raise ValueError(
+                f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
+                "initialise it first"
+            )
+        wide = W.to(working_dtype(W))
+        eye = torch.eye(W.shape[-2], dtype=wide.dtype, device=wide.device)
+        errors = (wide @ wide.mT - eye).abs().amax((-2, -1))
+        # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
+        off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
+        if any(off):
+            worst = max(worst, errors.max().item())
+            moving = blocks.where(off)
+            moving.scatter(moving.params, project(moving.stack(moving.params)))
+            moved.update(id(param) for param in moving.params)
+    return Start(len(moved), len(group["params"]), worst)
+
+
+def _tell(starts: list[Start], name: str, stacklevel: int) -> None:
+    """Warn if weights were moved, at the line of the user's call."""
+    moved = sum(start.moved for start in starts)
+    if moved:
+        warnings.warn(
+            f"{name} moved {moved} of {sum(start.total for start in starts)} weights onto the "
+            f"manifold: the largest |W W^T - I| was {max(start.worst for start in starts):.2g}, and "
+            "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
+            "computed in float64). Start on the manifold, with torch.nn.init.orthogonal_ for "
+            "instance, to keep the weights as they are",
+            stacklevel=stacklevel,
+        )

@@ -1,0 +1,147 @@
+"""A user's mistake is told at once: rule, value, cure."""
+
+from inspect import unwrap
+
+import pytest
+import torch
+from torch import nn
+
+from optim.problems import on_manifold
+from orthonorm.functional import (
+    check_metric,
+    check_retraction,
+    check_tangent,
+    haar,
+    inner,
+    matrix_layout,
+    project,
+    project_tangent,
+    retract_qr,
+    riemannian_gradient,
+    soft_orthogonality,
+)
+from orthonorm.optim import StiefelAdam, StiefelSGD
+
+
+def sgd(weight=None, **options):
+    """An optimizer over one good weight, or the given one."""
+    return StiefelSGD([on_manifold((3, 5)) if weight is None else weight], **options)
+
+
+def group(**options):
+    """An optimizer over one group with the given options."""
+    return StiefelSGD([{"params": [on_manifold((3, 5))], **options}])
+
+
+def weight(shape=(3, 5), dtype=torch.float32, value=1.0):
+    """A parameter of one value."""
+    return nn.Parameter(torch.full(shape, value, dtype=dtype))
+
+
+def sparse_step():
+    """A step with a sparse gradient."""
+    table = nn.Embedding(5, 3, sparse=True, dtype=torch.float64)
+    with torch.no_grad():
+        table.weight.copy_(on_manifold((5, 3)))
+    optimizer = StiefelSGD(table.parameters())
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+
+
+W = haar(3, 5, dtype=torch.float64)
+# A call, its exception, and a pattern of the message. `unwrap` where the types that tests enforce
+# would answer before the library does.
+CASES = {
+    "pair": (
+        lambda: sgd(retraction="cayley"),
+        ValueError,
+        r"'euclidean', 'cayley'\) is not .*\n  \('euclidean', 'qr'\): W <- qf",
+    ),
+    "pair of a group": (
+        lambda: StiefelAdam([{"params": [weight()], "metric": None, "retraction": "cayley"}]),
+        ValueError,
+        r"None, 'cayley'",
+    ),
+    "metric": (lambda: sgd(metric="riemannian"), ValueError, "'riemannian', 'qr'"),
+    "decay in a group": (
+        lambda: StiefelSGD([{"params": [weight()], "weight_decay": 0.1}]),
+        ValueError,
+        "weight_decay=0.1 in a group on the manifold would do nothing.*manifold=False",
+    ),
+    "decay for nobody": (lambda: sgd(weight_decay=0.1), ValueError, "weight_decay=0.1 would do nothing"),
+    "negative rate": (lambda: sgd(lr=-1.0), ValueError, "lr must be 0 or more, got -1.0"),
+    "rate is NaN": (lambda: sgd(lr=float("nan")), ValueError, "lr must be 0 or more, got nan"),
+    "rates": (lambda: sgd(lr=torch.ones(2)), ValueError, r"one element, got shape \(2,\)"),
+    "momentum": (lambda: sgd(momentum=-0.5), ValueError, "momentum must be 0 or more, got -0.5"),
+    "nesterov": (lambda: sgd(nesterov=True), ValueError, "needs momentum > 0, got 0"),
+    "betas": (lambda: StiefelAdam([weight()], betas=(0.9, 1.0)), ValueError, r"in \[0, 1\), got \(0.9, 1.0\)"),
+    "eps": (lambda: StiefelAdam([weight()], eps=-1.0), ValueError, "eps must be 0 or more, got -1.0"),
+    "manifold": (lambda: group(manifold=1), TypeError, "manifold must be True or False, got 1"),
+    "group size": (lambda: sgd(group_size=0), ValueError, "group_size must be at least 1.*got 0"),
+    "group size type": (lambda: group(group_size=2.0), TypeError, "group_size must be a whole number.*got 2.0"),
+    "bias": (
+        lambda: sgd(weight((4,))),
+        ValueError,
+        r"got shape \(4,\); put biases and scales in a parameter group with manifold=False",
+    ),
+    "complex": (lambda: sgd(weight(dtype=torch.complex64)), TypeError, "complex weights are not supported.*complex64"),
+    "bfloat16": (
+        lambda: sgd(weight(dtype=torch.bfloat16)),
+        TypeError,
+        "got torch.bfloat16.*Keep the parameter in float32",
+    ),
+    "float16": (lambda: sgd(weight(dtype=torch.float16)), TypeError, "got torch.float16"),
+    "NaN": (
+        lambda: sgd(weight(value=torch.nan)),
+        ValueError,
+        r"weight of shape \(3, 5\) has entries that are not finite",
+    ),
+    "lazy": (lambda: sgd(nn.LazyLinear(3).weight), ValueError, "lazy parameter has no shape yet; run one forward"),
+    "sparse": (sparse_step, TypeError, "dense gradient, got torch.sparse_coo"),
+    "tall": (lambda: project(torch.ones(5, 3)), ValueError, r"n <= d, got \(5, 3\); pass the transpose W.mT"),
+    "vector": (lambda: unwrap(project)(torch.ones(5)), ValueError, r"got \(5,\)"),
+    "half": (lambda: project(torch.ones(3, 5).half()), TypeError, "float32 or float64, got torch.float16"),
+    "not finite": (lambda: project(torch.full((3, 5), torch.inf)), ValueError, "only a finite matrix"),
+    "haar": (lambda: haar(5, 3), ValueError, r"got \(5, 3\)"),
+    "haar type": (lambda: haar(3, 5, dtype=torch.complex64), TypeError, "got torch.complex64"),
+    "shapes": (lambda: unwrap(project_tangent)(W, W[:2]), ValueError, r"got \(2, 5\) torch.float64"),
+    "types": (lambda: retract_qr(W, W.float()), ValueError, r"got \(3, 5\) torch.float32"),
+    "gradient's metric": (
+        lambda: riemannian_gradient(W, W, "cayley"),
+        ValueError,
+        r"one of \['canonical', 'euclidean'\], got 'cayley'",
+    ),
+    "inner's metric": (lambda: inner(W, W, W, "x"), ValueError, "got 'x'"),
+    "layout": (lambda: matrix_layout((3,)), ValueError, r"got shape \(3,\)"),
+    "penalty": (lambda: unwrap(soft_orthogonality)(torch.ones(2, 2, dtype=torch.int64)), TypeError, "got torch.int64"),
+    "check in float32": (
+        lambda: check_tangent(W.float(), W.float()),
+        TypeError,
+        r"need float64, got torch.float32; pass W.double\(\)",
+    ),
+    "check off the manifold": (
+        lambda: check_retraction(retract_qr, 2 * W),
+        ValueError,
+        r"= 3.0e\+00; pass project\(W\)",
+    ),
+    "check along nothing": (lambda: check_tangent(W, 0 * W), ValueError, "finite and not zero"),
+    "check of a batch": (
+        lambda: unwrap(check_metric)(torch.sum, W[None]),
+        ValueError,
+        r"one matrix \(n, d\), got shape \(1, 3, 5\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_input(case):
+    call, exception, message = CASES[case]
+    with pytest.raises(exception, match=f"(?s){message}"):
+        call()
+
+
+def test_a_refused_group_leaves_the_optimizer_as_it_was():
+    optimizer = sgd()
+    with pytest.raises(TypeError, match="complex"):
+        optimizer.add_param_group({"params": [weight(dtype=torch.complex64)]})
+    assert len(optimizer.param_groups) == 1

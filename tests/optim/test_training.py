@@ -1,0 +1,123 @@
+"""Ten thousand steps, and problems whose solution is known."""
+
+import pytest
+import torch
+from torch import nn
+
+from optim.problems import OPTIMIZERS, PAIRS, off_manifold, on_manifold
+from orthonorm.functional import haar, project
+from orthonorm.optim import StiefelAdam, StiefelSGD
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@pytest.mark.parametrize("name", ["sgd", "momentum"])
+def test_float32_does_not_drift_in_ten_thousand_steps(name, pair):
+    # A wide weight, groups of a square one and a convolution: all are blocks of 3 rows of 6.
+    cls, options = OPTIMIZERS[name]
+    shapes = [(3, 6), (6, 6), (3, 2, 3)]
+    weights = [on_manifold(s, 3, i, torch.float32) for i, s in enumerate(shapes)]
+    optimizer = cls(weights, 0.1, metric=pair[0], retraction=pair[1], group_size=3, **options)
+    generator = torch.Generator().manual_seed(0)
+    grads = [[torch.randn(s, generator=generator) for s in shapes] for _ in range(101)]
+    worst = 0.0
+    for step in range(10_000):
+        for weight, grad in zip(weights, grads[step % 101], strict=True):
+            weight.grad = grad
+        optimizer.step()
+        if step % 100 == 99:
+            worst = max(worst, *(off_manifold(weight, 3) for weight in weights))
+    assert worst <= 1e-5
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@pytest.mark.parametrize("name", ["nesterov", "adam"])
+@pytest.mark.parametrize("shape", [(20, 60), (60, 20)])
+def test_float32_does_not_drift_under_long_steps(shape, name, pair):
+    cls, options = OPTIMIZERS[name]
+    W = on_manifold(shape, None, 0, torch.float32)
+    optimizer = cls([W], 1.0, metric=pair[0], retraction=pair[1], **options)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        W.grad = torch.randn(shape, generator=generator)
+        optimizer.step()
+    assert off_manifold(W) <= 1e-5
+
+
+def train(optimizer, weight, loss, steps: int, final: float) -> None:
+    """Minimise with a rate that falls to `final` of its start."""
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, final ** (1 / steps))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(weight).backward()
+        optimizer.step()
+        scheduler.step()
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_dominant_eigenspace(name, pair):
+    # min -tr W A W^T: minus the sum of the largest eigenvalues, at their eigenvectors' span.
+    cls, options = OPTIMIZERS[name]
+    generator = torch.Generator().manual_seed(0)
+    Q = haar(8, 8, generator=generator, dtype=torch.float64)
+    A = Q.mT @ torch.linspace(0.1, 1.5, 8, dtype=torch.float64).diag() @ Q
+    W = on_manifold((3, 8))
+    lr = 0.1 if name in ("sgd", "adam") else 0.02
+    optimizer = cls([W], lr, metric=pair[0], retraction=pair[1], **options)
+    train(optimizer, W, lambda V: -torch.trace(V @ A @ V.mT), 600, 1e-2 if name == "adam" else 0.5)
+    assert torch.trace(W @ A @ W.mT).item() == pytest.approx(1.5 + 1.3 + 1.1, abs=1e-4)
+    top = Q[-3:]
+    torch.testing.assert_close(W.detach().mT @ W.detach(), top.mT @ top, rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
+@pytest.mark.parametrize("shape", [(3, 8), (8, 3)])
+def test_procrustes(cls, shape):
+    # The nearest orthonormal matrix to B is its polar factor.
+    generator = torch.Generator().manual_seed(1)
+    B = torch.randn(shape, generator=generator, dtype=torch.float64)
+    W = on_manifold(shape)
+    optimizer = cls([W], 0.05)
+    train(optimizer, W, lambda V: (V - B).square().sum(), 1000, 1e-3)
+    target = project(B) if shape[0] <= shape[1] else project(B.mT).mT
+    torch.testing.assert_close(W.detach(), target, rtol=0, atol=1e-4)
+
+
+def test_case_20_a_network_with_every_kind_of_weight():
+    # Wide, tall, grouped and convolution weights in one optimizer, biases beside them.
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(128, 16),
+        nn.Tanh(),
+        nn.Linear(16, 40),
+        nn.Tanh(),
+        nn.Linear(40, 3),
+    )
+    matrices = [p for p in net.parameters() if p.ndim > 1]
+    vectors = [p for p in net.parameters() if p.ndim == 1]
+    with pytest.warns(UserWarning, match="moved 4 of 4 weights"):
+        optimizer = StiefelSGD(
+            [
+                {"params": matrices[:3]},
+                {"params": matrices[3:], "group_size": 2},
+                {"params": vectors, "manifold": False, "weight_decay": 1e-4},
+            ],
+            lr=0.1,
+            momentum=0.9,
+            nesterov=True,
+        )
+    x = torch.randn(60, 1, 4, 4)
+    y = x.flatten(1)[:, :3].argmax(1)
+    losses = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert max(map(off_manifold, matrices[:3])) < 1e-5
+    assert off_manifold(matrices[3], 2) < 1e-5

@@ -5,6 +5,7 @@ import torch
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
 from orthonorm.functional.errors import group_errors
+from orthonorm.functional.roots import METHODS
 from spectra import SPECTRA, matrix
 
 BAD = ["log-spaced", "one large", "one small", "two-level"]
@@ -61,10 +62,12 @@ def test_inverse_sqrt_of_a_known_spectrum(name: str, method: str):
     P = inverse_sqrt(Sigma, method=method)
     assert (P - expected).norm() <= 1e-10 * expected.norm()
     assert (P @ Sigma @ P - torch.eye(48, dtype=torch.float64)).abs().max() <= 1e-10
-    assert torch.equal(P, P.T) or (P - P.T).abs().max() <= 1e-12 * P.abs().max()
+    assert (P - P.T).abs().max() <= 1e-12 * P.abs().max()
 
 
-def test_methods_agree(center: bool, method: str):
+def test_methods_agree(center: bool):
     V = matrix(SPECTRA["log-spaced"](32, 1e2), 64, center=center)
-    W = orthonormalize(V, center=center, method="eigh")
-    torch.testing.assert_close(orthonormalize(V, center=center, method=method), W, rtol=0, atol=1e-11)
+    first, *others = [orthonormalize(V, center=center, method=method) for method in METHODS]
+    assert others
+    for W in others:
+        torch.testing.assert_close(W, first, rtol=0, atol=1e-11)

@@ -42,15 +42,17 @@ def _transform(V: Tensor, center: bool, method: str) -> tuple[Tensor, Tensor, Te
     """Return W in the working type, P, and the method's two tensors."""
     dtype = working_dtype(V)
     X = V.to(dtype, copy=True)
-    if center:
-        X.sub_(X.mean(-1, keepdim=True))
     if V.dtype != dtype:
+        if center:
+            X.sub_(X.mean(-1, keepdim=True))
         P, basis, numbers = root(X @ X.mT, method)
         return P @ X, P, basis, numbers
-    # No wider type is left: Sigma could overflow, and it is good to eps cond(V)^2 only. So V is scaled first, and one
-    # step of Newton's iteration for the polar factor squares the error that remains.
+    # No wider type is left: a mean or Sigma could overflow, and Sigma is good to eps cond(V)^2 only. So V is scaled
+    # first, and one step of Newton's iteration for the polar factor squares the error that remains.
     scale = _power_of_two_below(X)
     X.div_(scale)
+    if center:
+        X.sub_(X.mean(-1, keepdim=True))
     P, basis, numbers = root(X @ X.mT, method)
     W = P @ X
     W = 1.5 * W - (0.5 * (W @ W.mT)) @ W
@@ -69,7 +71,8 @@ class _Orthonormalize(torch.autograd.Function):
 
     @staticmethod
     def forward(V: Tensor, center: bool, method: str) -> tuple[Tensor, ...]:  # type: ignore[override]
-        W, small = torch.empty_like(V), list[tuple[Tensor, Tensor, Tensor]]()
+        W = torch.empty_like(V)
+        small: list[tuple[Tensor, Tensor, Tensor]] = []
         block = _matrices_per_block(V)
         for v, w in zip(V.split(block), W.split(block), strict=True):
             result, P, basis, numbers = _transform(v, center, method)
@@ -117,8 +120,8 @@ def _adjoint(
     if H is not None:
         Q = Q + P @ (H + H.mT) @ P
     PY = P @ lyapunov(P, Q, basis, numbers, method)
-    # In place on fresh tensors: each avoids a pass over memory of the size of the weight.
-    grad = (P.to(dtype) @ G_).baddbmm_(PY.to(dtype), W_, alpha=-1)
+    # Not in place: vmap has no batching rule for baddbmm_, and would run it matrix by matrix.
+    grad = torch.baddbmm(P.to(dtype) @ G_, PY.to(dtype), W_, alpha=-1)
     if center:
         grad.sub_(grad.mean(-1, keepdim=True))
     return grad.to(W.dtype)

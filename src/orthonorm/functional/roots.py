@@ -6,7 +6,6 @@ A method is one entry of `METHODS`: two functions on tensors that look at no val
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -48,20 +47,25 @@ def _eigh_lyapunov(_: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
     return D @ Y @ D.mT
 
 
-@cache
-def _newton_scales(floor: float) -> tuple[float, ...]:
+# The least value to which a step of the iteration may take the upper end of its interval.
+_CUSHION = 0.1
+
+
+def _newton_scales(floor: float) -> list[float]:
     """Return the scales of the iteration x <- mu x (3 - mu^2 x^2) / 2 that takes [floor, 1] to 1.
 
-    Each mu makes both ends of the interval meet, mu^2 = 3 / (1 + l + l^2), which is the fastest cubic for that
-    interval: the lower end grows by 3^{3/2}/2 = 2.6 a step instead of 1.5. The scales depend on the interval only,
-    never on the matrix.
+    The mu that makes both ends of [l, 1] meet, mu^2 = 3 / (1 + l + l^2), is the fastest cubic for that interval: the
+    lower end grows by 3^{3/2}/2 = 2.6 a step instead of 1.5. It also takes an x near 1 down to the lower end, a
+    difference of near equals: for l = 1e-7 that costs seven digits. So l counts as no less than 0.1 there, which costs
+    one more step and one digit. The scales depend on the interval only, never on the matrix.
     """
     scales, lower = [], floor
     while 1 - lower > 1e-16 and len(scales) < 60:
-        mu = (3 / (1 + lower + lower * lower)) ** 0.5
+        reach = max(lower, _CUSHION)
+        mu = (3 / (1 + reach + reach * reach)) ** 0.5
         scales.append(mu)
         lower = min(1.0, mu * lower * (3 - mu * mu * lower * lower) / 2)
-    return tuple(scales)
+    return scales
 
 
 def _newton_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,125 @@
+"""First and second derivatives, reverse and forward, against finite differences at every spectrum."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from orthonorm.functional import inverse_sqrt, orthonormalize
+from orthonorm.functional.orthonormalize import _OrthonormalizeForward
+from spectra import SPECTRA, orthonormal_rows, starting_points
+
+# Torch compiles its own forward-mode rules with it on first use.
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+
+POINTS = starting_points(3, 8)
+AT_EVERY_POINT = pytest.mark.parametrize("V", POINTS.values(), ids=POINTS)
+
+
+@AT_EVERY_POINT
+def test_gradcheck(V: Tensor, center: bool, method: str):
+    assert V.norm() > 0
+    function = partial(orthonormalize, center=center, method=method)
+    assert gradcheck(function, V.clone().requires_grad_(), check_forward_ad=True, check_batched_grad=True)
+
+
+@AT_EVERY_POINT
+def test_gradgradcheck(V: Tensor, center: bool, method: str):
+    function = partial(orthonormalize, center=center, method=method)
+    assert gradgradcheck(function, V.clone().requires_grad_(), check_fwd_over_rev=True)
+
+
+def test_gradgradcheck_in_groups(center: bool, method: str):
+    V = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    function = partial(orthonormalize, group_size=2, center=center, method=method)
+    assert gradcheck(function, V, check_forward_ad=True)
+    assert gradgradcheck(function, V, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def penalty(V: Tensor, center: bool, method: str) -> Tensor:
+    """The squared norm of the gradient of a loss that is not linear in W."""
+    weights = torch.linspace(-1, 1, V.numel(), dtype=V.dtype).reshape(V.shape)
+    loss = (weights * orthonormalize(V, center=center, method=method).sin()).sum()
+    return torch.autograd.grad(loss, V, create_graph=True)[0].square().sum()
+
+
+@AT_EVERY_POINT
+def test_gradient_penalty(V: Tensor, center: bool, method: str):
+    # The backward of the transformation uses P as well as W: a P held constant would be wrong here, and only here.
+    assert gradcheck(partial(penalty, center=center, method=method), V.clone().requires_grad_())
+
+
+@pytest.mark.parametrize("name", ["normal", "orthogonal", "pairs"])
+def test_the_gradient_of_a_gradient_penalty(name: str, center: bool, method: str):
+    V = POINTS[name].clone().requires_grad_()
+    assert gradgradcheck(partial(penalty, center=center, method=method), V, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["normal", "orthogonal", "pairs"])
+def test_both_outputs_of_the_node(name: str, center: bool, method: str):
+    # W and P together, so that the loss has a gradient with respect to each.
+    def both(V: Tensor) -> tuple[Tensor, Tensor]:
+        W, P, *_ = _OrthonormalizeForward.apply(V[None], center, method)
+        return W, P
+
+    V = POINTS[name].clone().requires_grad_()
+    assert gradcheck(both, V, check_forward_ad=True)
+    assert gradgradcheck(both, V, check_fwd_over_rev=True)
+
+
+def given_spectrum(name: str) -> Tensor:
+    U = orthonormal_rows(4, 4, torch.Generator().manual_seed(2))
+    return U.T * SPECTRA[name](4, 10.0) @ U
+
+
+SIGMAS = {
+    "identity": torch.eye(4, dtype=torch.float64),
+    "diagonal pairs": torch.diag(torch.tensor([1.0, 1.0, 4.0, 4.0], dtype=torch.float64)),
+    "batch": torch.stack([given_spectrum("log-spaced"), 3 * torch.eye(4, dtype=torch.float64)]),
+} | {name: given_spectrum(name) for name in SPECTRA}
+
+
+@pytest.mark.parametrize("Sigma", SIGMAS.values(), ids=SIGMAS)
+def test_inverse_sqrt(Sigma: Tensor, method: str):
+    function = partial(inverse_sqrt, method=method)
+    Sigma = Sigma.clone().requires_grad_()
+    assert gradcheck(function, Sigma, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, Sigma, check_fwd_over_rev=True, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["log-spaced", "equal"])
+def test_third_derivative_of_inverse_sqrt(name: str, method: str):
+    weights = torch.linspace(-1, 1, 9, dtype=torch.float64).reshape(3, 3)
+
+    def second(Sigma: Tensor) -> Tensor:
+        loss = (weights * inverse_sqrt(Sigma, method=method).sin()).sum()
+        (first,) = torch.autograd.grad(loss, Sigma, create_graph=True)
+        return torch.autograd.grad((weights.T * first.sin()).sum(), Sigma, create_graph=True)[0]
+
+    U = orthonormal_rows(3, 3, torch.Generator().manual_seed(2))
+    Sigma = (U.T * SPECTRA[name](3, 3.0) @ U).requires_grad_()
+    assert gradcheck(second, Sigma)
+
+
+def test_the_derivative_of_inverse_sqrt_is_the_divided_difference(method: str):
+    # Errata 1: in the eigenbasis dP_ij = -dSigma_ij / (sqrt(s_i) sqrt(s_j) (sqrt(s_i) + sqrt(s_j))).
+    s = torch.tensor([1.0, 4.0, 4.0, 25.0], dtype=torch.float64)
+    r = s.sqrt()
+    E = torch.randn(4, 4, dtype=torch.float64)
+    E = E + E.T
+    _, dP = torch.func.jvp(partial(inverse_sqrt, method=method), (torch.diag(s),), (E,))
+    expected = -E / (r[:, None] * r * (r[:, None] + r))
+    torch.testing.assert_close(dP, expected, rtol=0, atol=1e-12)
+
+
+def test_gradients_of_half_types_are_finite_and_of_their_type(method: str):
+    for dtype in (torch.float16, torch.bfloat16):
+        V = torch.randn(8, 16).to(dtype).requires_grad_()
+        G = torch.randn(8, 16).to(dtype)
+        (gradient,) = torch.autograd.grad(orthonormalize(V, method=method), V, G)
+        wide = V.detach().double().requires_grad_()
+        (expected,) = torch.autograd.grad(orthonormalize(wide, method=method), wide, G.double())
+        assert gradient.dtype == dtype
+        assert (gradient.double() - expected).norm() <= 8 * torch.finfo(dtype).eps * expected.norm()

@@ -115,7 +115,9 @@ class Run:
         """Readable, safe as a file name, and unique: it ends in a hash of ``canonical()``."""
         digest = hashlib.sha256(self.canonical().encode()).hexdigest()[:8]
         numbers = "-".join(
-            str(value) for _, value in self.model_args if not isinstance(value, (bool, str))
+            str(value)
+            for _, value in self.model_args
+            if isinstance(value, int) and not isinstance(value, bool)
         )
         readable = "-".join(
             (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,10 @@ from orthonorm.paper.records import (
     without_clock,
     work_path,
 )
+
+# Generators and thread counts belong to the process: runs in threads of one process (a Dask worker
+# has several by default) take turns, or they would draw each other's random numbers.
+_ONE_RUN = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
     device = settings.torch_device
     dataset = load_dataset(run.dataset, settings.data).to(device)
     checkpoint = work_path(folder, run, ".ckpt")
-    with _one_process(settings.threads):
+    with _alone(settings.threads):
         seed_everything(run.seed)
         module = _module(run, dataset, device)
         parameters = sum(p.numel() for p in module.network.parameters())
@@ -237,25 +243,28 @@ def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
 
 
 @contextlib.contextmanager
-def _one_process(threads: int) -> Iterator[None]:
-    """Fix torch's threads; put them back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _alone(threads: int) -> Iterator[None]:
+    """Hold the process for one run and fix torch's threads; put them back afterwards."""
+    with _ONE_RUN:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Lightning's notes about devices and tips out of a sweep's output."""
+    """Keep Lightning's notes (devices, tips, deprecations in its own code) out of a sweep's output."""
     loggers = [logging.getLogger(f"lightning.{name}") for name in ("pytorch", "fabric")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning\.")
+            yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

@@ -31,6 +31,7 @@ def build_app() -> typer.Typer:
     app.command("demo")(commands.demo)
     app.command("list")(commands.list_)
     app.command("run")(commands.run)
+    app.command("report")(commands.report)
     return app
 
 

@@ -39,6 +39,7 @@ def demo(
 
     from orthonorm.paper import demo as tables
     from orthonorm.paper.experiments import experiment
+    from orthonorm.paper.markdown import circumstances
     from orthonorm.paper.train import Settings, check_writable
 
     console = Console()
@@ -53,7 +54,8 @@ def demo(
     for row in tables.table_rows(records):
         table.add_row(*row)
     console.print(table)
-    for line in (tables.headline(records), *tables.circumstances(records)):
+    budget = experiment("demo").budget
+    for line in (tables.headline(records), *circumstances(records, budget)):
         console.print(line, soft_wrap=True, highlight=False)
     for path in tables.write_demo(records, out):
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
@@ -131,6 +133,23 @@ def run(
         soft_wrap=True,
         highlight=False,
     )
+
+
+def report(
+    name: Annotated[str, typer.Argument(help="An experiment with records.")],
+    results: Results = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report if left out.")
+    ] = None,
+) -> None:
+    """Write figures, tables and the paper's claims, from the records alone."""
+    from rich.console import Console
+
+    from orthonorm.paper.report import write_report
+
+    console = Console()
+    for path in write_report(name, results / name, out or results / name / "report"):
+        console.print(f"written: {path}", soft_wrap=True, highlight=False)
 
 
 def _forget(folder: Path, runs: list[Run]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthonorm.paper.experiments import experiment
+from orthonorm.paper.markdown import circumstances, table
 from orthonorm.paper.methods import METHODS
 from orthonorm.paper.plots import COLOURS, draw_loss, panels, save_figure
 from orthonorm.paper.records import Record
@@ -61,33 +62,17 @@ def headline(records: Sequence[Record]) -> str:
     )
 
 
-def circumstances(records: Sequence[Record]) -> list[str]:
-    """Data set, budget, seeds, versions and device: what the numbers depend on."""
-    seeds = sorted({record.run.seed for record in records})
-    headers = [record.header for record in records]
-    versions = sorted({", ".join(f"{k} {v}" for k, v in h["versions"].items()) for h in headers})
-    devices = sorted({f"{h['device']}, {h['threads']} thread(s) a run" for h in headers})
-    return [
-        f"Data and budget: {experiment('demo').budget}",
-        f"Seeds: {', '.join(map(str, seeds))}",
-        f"Versions: {'; '.join(versions)}",
-        f"Device: {'; '.join(devices)}",
-    ]
-
-
 def write_demo(records: Sequence[Record], folder: Path) -> list[Path]:
     """Write ``demo.md`` and ``demo.png``; returns their paths."""
     rows = table_rows(records)
     lines = [
         "# OLM against plain, 8 hidden layers of 100 ReLU units",
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|" + "---|" * len(COLUMNS),
-        *("| " + " | ".join(row) + " |" for row in rows),
+        *table(COLUMNS, rows),
         "",
         headline(records),
         "",
-        *(f"- {line}" for line in circumstances(records)),
+        *(f"- {line}" for line in circumstances(records, experiment("demo").budget)),
         "- Mean ± deviation over the seeds; train loss is the mean over the last epoch; the "
         "orthogonality error is the largest |W Wᵀ - I| of all seeds (for plain: how far from "
         "orthonormal its weights are); seconds are those of the training steps of one run.",

@@ -64,6 +64,13 @@ class Cell:
         spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
         return f"{mean:.{digits}f}{spread}"
 
+    def mean_text(self, field: str) -> str:
+        """Mean alone, with three significant digits."""
+        if self.diverged:
+            return "diverged" + _share(self.diverged, len(self.records))
+        mean = self.mean(field)
+        return f"{mean:.3g}" if math.isfinite(mean) else "not finite"
+
 
 def _share(part: int, whole: int) -> str:
     return "" if part == whole else f" ({part} of {whole})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import typer
@@ -38,24 +38,23 @@ def build_app() -> typer.Typer:
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2."""
     try:
-        app = build_app()
-        from orthonorm.paper.errors import UserError
+        _run()
     except ModuleNotFoundError as error:
-        _missing(error)
+        if (error.name or "").split(".")[0] == "orthonorm":
+            raise
+        _fail(f"{error.name} is not installed; this command needs the extra `paper`: {_CURE}")
+
+
+def _run() -> None:
+    from orthonorm.paper.errors import UserError
+
+    app = build_app()
     try:
         app()
     except UserError as error:
         _fail(str(error))
-    except ModuleNotFoundError as error:
-        _missing(error)
 
 
-def _missing(error: ModuleNotFoundError) -> None:
-    if (error.name or "").split(".")[0] == "orthonorm":
-        raise error
-    _fail(f"{error.name} is not installed; this command needs the extra `paper`: {_CURE}")
-
-
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     print(f"orthonorm: {message}", file=sys.stderr)
     raise SystemExit(2)

@@ -47,9 +47,7 @@ def paper_numbers() -> dict[str, Any]:
     return tomllib.loads((files("orthonorm.paper") / "numbers.toml").read_text(encoding="utf-8"))
 
 
-def judge(
-    claim: Claim, records: Iterable[Record], depth: int, rates: list[float], seeds: int
-) -> Verdict:
+def judge(claim: Claim, records: Iterable[Record], depth: int, rates: list[float], seeds: int) -> Verdict:
     """Judge a claim at one depth on the records of one batch size.
 
     Args:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from orthonorm.paper.config import Run
     from orthonorm.paper.records import Record
     from orthonorm.paper.train import Settings
 
 Jobs = Annotated[int, typer.Option(help="Runs at the same time, each in a process of its own.")]
-Results = Annotated[
-    Path, typer.Option(help="Folder of the results; each experiment has its own inside.")
-]
+Results = Annotated[Path, typer.Option(help="Folder of the results; each experiment has its own inside.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(metavar="FIELD=VALUE,...", help="Keep some runs, as method=OLM,plain; repeatable."),
@@ -27,9 +27,7 @@ Only = Annotated[
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder of the records, table and figure.")] = Path(
-        "results/demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the records, table and figure.")] = Path("results/demo"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
     jobs: Jobs = 2,
 ) -> None:
@@ -54,8 +52,7 @@ def demo(
     for row in tables.table_rows(records):
         table.add_row(*row)
     console.print(table)
-    budget = experiment("demo").budget
-    for line in (tables.headline(records), *circumstances(records, budget)):
+    for line in (tables.headline(records), *circumstances(records)):
         console.print(line, soft_wrap=True, highlight=False)
     for path in tables.write_demo(records, out):
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
@@ -98,12 +95,8 @@ def run(
         typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, as tcp://host:8786."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data sets' files; `data` if left out.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Save and stop after so long; a later call continues.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data sets' files; `data` if left out.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Save and stop after so long; a later call continues.")] = None,
     results: Results = Path("results"),
 ) -> None:
     """Run an experiment; what is recorded is not run again, what was cut off continues."""
@@ -138,14 +131,12 @@ def run(
 def report(
     name: Annotated[str, typer.Argument(help="An experiment with records.")],
     results: Results = Path("results"),
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report if left out.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report if left out.")] = None,
 ) -> None:
     """Write figures, tables and the paper's claims, from the records alone."""
     from rich.console import Console
 
-    from orthonorm.paper.report import write_report
+    from orthonorm.paper.publish import write_report
 
     console = Console()
     for path in write_report(name, results / name, out or results / name / "report"):
@@ -161,7 +152,7 @@ def _forget(folder: Path, runs: list[Run]) -> None:
 
 
 def _sweep(
-    console: object,
+    console: Console,
     title: str,
     runs: list[Run],
     folder: Path,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orthonorm.paper.errors import UserError
+from orthonorm.paper.fields import fields_from_json
 from orthonorm.paper.schedules import (
     SCHEDULES,
     Constant,
@@ -52,14 +53,22 @@ class Run:
         UserError: a field of a wrong type or outside its range.
 
     Example:
-        >>> run = Run(experiment="demo", dataset="mnist-5k", model="mlp", method="OLM", lr=0.2,
-        ...           model_args={"hidden_layers": 8}, epochs=40, batch_size=256)
+        >>> run = Run(
+        ...     experiment="demo",
+        ...     dataset="mnist-5k",
+        ...     model="mlp",
+        ...     method="OLM",
+        ...     lr=0.2,
+        ...     model_args={"hidden_layers": 8},
+        ...     epochs=40,
+        ...     batch_size=256,
+        ... )
         >>> run.model_args
         (('hidden_layers', 8),)
         >>> Run.from_json(run.to_json()) == run
         True
         >>> run.id
-        'OLM-mlp8-b256-lr0.2-s0-ae6e61ee'
+        'OLM-mlp8-b256-lr0.2-s0-0b478e6b'
     """
 
     experiment: str
@@ -115,9 +124,7 @@ class Run:
         """Readable, safe as a file name, and unique: it ends in a hash of ``canonical()``."""
         digest = hashlib.sha256(self.canonical().encode()).hexdigest()[:8]
         numbers = "-".join(
-            str(value)
-            for _, value in self.model_args
-            if isinstance(value, int) and not isinstance(value, bool)
+            str(value) for _, value in self.model_args if isinstance(value, int) and not isinstance(value, bool)
         )
         readable = "-".join(
             (
@@ -137,9 +144,7 @@ class Run:
         today as it is.
         """
         defaults = {
-            field.name: field.default
-            for field in dataclasses.fields(self)
-            if field.default is not dataclasses.MISSING
+            field.name: field.default for field in dataclasses.fields(self) if field.default is not dataclasses.MISSING
         }
         data = {
             name: value
@@ -150,9 +155,7 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON values."""
-        data: dict[str, Any] = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self)
-        }
+        data: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return data | {
             "model_args": self.model_arguments,
             "method_args": self.method_arguments,
@@ -166,21 +169,12 @@ class Run:
         Raises:
             UserError: not an object, or a field unknown, missing or of a wrong type.
         """
-        if not isinstance(data, dict):
-            raise UserError(f"a run is a JSON object, got {data!r}")
-        fields = dataclasses.fields(cls)
-        unknown = data.keys() - {field.name for field in fields}
-        missing = {
-            field.name for field in fields if field.default is dataclasses.MISSING
-        } - data.keys()
-        if unknown or missing:
-            raise UserError(
-                f"fields of a run: unknown {sorted(unknown)}, missing {sorted(missing)}; "
-                "was it written by another version?"
-            )
-        given = dict(data)
+        given = fields_from_json(cls, data, "run")
         if "schedule" in given:
             given["schedule"] = schedule_from_json(given["schedule"])
+        for name in ("model_args", "method_args"):
+            if name in given:
+                given[name] = _pairs(name, given[name])
         return cls(**given)
 
 
@@ -194,27 +188,25 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise UserError(f"{name} is one of {', '.join(choices)}, got {value!r}")
 
 
-def _check_integer(name: str, value: object, low: int) -> None:
+def _check_integer(name: str, value: Any, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise UserError(f"{name} is a whole number >= {low}, got {value!r}")
 
 
-def _number(name: str, value: object, low: float) -> float:
+def _number(name: str, value: Any, low: float) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value < low:
         raise UserError(f"{name} is a finite number >= {low:g}, got {value!r}")
     return float(value)
 
 
-def _pairs(name: str, value: object) -> Arguments:
+def _pairs(name: str, value: Any) -> Arguments:
     try:
-        pairs = dict(value)  # type: ignore[call-overload]
+        pairs = dict(value)
     except (TypeError, ValueError):
         raise UserError(f"{name} is a mapping of names to values, got {value!r}") from None
     for key, item in pairs.items():
         finite = not isinstance(item, float) or math.isfinite(item)
         if not isinstance(key, str) or not isinstance(item, (str, int, float, bool)) or not finite:
-            raise UserError(
-                f"{name} maps names to texts, finite numbers or true/false, got {key!r}: {item!r}"
-            )
+            raise UserError(f"{name} maps names to texts, finite numbers or true/false, got {key!r}: {item!r}")
     return tuple(sorted(pairs.items()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterator
@@ -41,9 +42,13 @@ class Dataset:
 
     def to(self, device: torch.device) -> Dataset:
         """The same data on a device."""
-        tensors = (self.train_x, self.train_y, self.test_x, self.test_y)
-        moved = [tensor.to(device) for tensor in tensors]
-        return Dataset(self.name, self.description, self.classes, *moved, self.digest)
+        return dataclasses.replace(
+            self,
+            train_x=self.train_x.to(device),
+            train_y=self.train_y.to(device),
+            test_x=self.test_x.to(device),
+            test_y=self.test_y.to(device),
+        )
 
 
 def batch_order(seed: int, epoch: int, n: int, batch_size: int) -> Iterator[Tensor]:
@@ -56,7 +61,7 @@ def batch_order(seed: int, epoch: int, n: int, batch_size: int) -> Iterator[Tens
 
     Example:
         >>> [batch.tolist() for batch in batch_order(seed=0, epoch=1, n=5, batch_size=2)]
-        [[1, 3], [0, 2]]
+        [[1, 0], [3, 4]]
     """
     if batch_size > n:
         raise UserError(f"batch_size is at most the {n} training samples, got {batch_size}")
@@ -157,9 +162,7 @@ def _labels(folder: Path | None, name: str) -> Tensor:
     return labels
 
 
-def _mnist_like(
-    name: str, description: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]
-) -> Dataset:
+def _mnist_like(name: str, description: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> Dataset:
     """Pad to 32 x 32, scale to [0, 1], subtract the training mean (one number)."""
     digest = hashlib.sha256()
     for tensor in (*train, *test):

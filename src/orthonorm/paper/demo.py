@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orthonorm.paper.experiments import experiment
-from orthonorm.paper.markdown import circumstances, table
-from orthonorm.paper.methods import METHODS
+from orthonorm.paper.markdown import budget, circumstances, table
 from orthonorm.paper.plots import COLOURS, draw_loss, panels, save_figure
 from orthonorm.paper.records import Record
 from orthonorm.paper.summary import DASH, Cell, best, cells
@@ -21,8 +19,10 @@ def table_rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 
 def _sorted_cells(records: Sequence[Record]) -> list[Cell]:
-    order = list(METHODS)
-    return sorted(cells(records), key=lambda cell: (order.index(cell.run.method), cell.run.lr))
+    def order(cell: Cell) -> tuple[bool, str, float]:
+        return not cell.run.method.startswith("plain"), cell.run.method, cell.run.lr
+
+    return sorted(cells(records), key=order)
 
 
 def _row(cell: Cell) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def write_demo(records: Sequence[Record], folder: Path) -> list[Path]:
         "",
         headline(records),
         "",
-        *(f"- {line}" for line in circumstances(records, experiment("demo").budget)),
+        *(f"- {line}" for line in circumstances(records)),
         "- Mean ± deviation over the seeds; train loss is the mean over the last epoch; the "
         "orthogonality error is the largest |W Wᵀ - I| of all seeds (for plain: how far from "
         "orthonormal its weights are); seconds are those of the training steps of one run.",
@@ -88,7 +88,7 @@ def write_demo(records: Sequence[Record], folder: Path) -> list[Path]:
 def _figure(records: Sequence[Record], stem: Path) -> list[Path]:
     groups = _sorted_cells(records)
     rates = sorted({cell.run.lr for cell in groups})
-    figure, axes = panels([f"rate {lr:g}" for lr in rates], experiment("demo").budget, width=4.2)
+    figure, axes = panels([f"rate {lr:g}" for lr in rates], budget(records), width=4.2)
     methods = list(dict.fromkeys(cell.run.method for cell in groups))
     for axis, lr in zip(axes, rates, strict=True):
         for cell in groups:

@@ -147,7 +147,7 @@ def select(runs: list[Run], only: list[str]) -> list[Run]:
 
     Example:
         >>> [run.id for run in select(demo(), ["method=plain", "lr=0.20", "seed=0,1"])]
-        ['plain-mlp8-b256-lr0.2-s0-5bda25c8', 'plain-mlp8-b256-lr0.2-s1-e81cd0ed']
+        ['plain-mlp8-b256-lr0.2-s0-3edc96f2', 'plain-mlp8-b256-lr0.2-s1-c59fb96a']
     """
     for condition in only:
         field, equals, values = condition.partition("=")

@@ -19,9 +19,7 @@ from orthonorm.paper.records import SCHEMA
 _PACKAGES = ("orthonorm", "torch", "lightning", "numpy")
 
 
-def header(
-    run: Run, dataset: Dataset, device: torch.device, *, threads: int, parameters: int
-) -> dict[str, Any]:
+def header(run: Run, dataset: Dataset, device: torch.device, *, threads: int, parameters: int) -> dict[str, Any]:
     """Header of a run on this machine, now."""
     return {
         "kind": "header",

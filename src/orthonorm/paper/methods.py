@@ -37,7 +37,7 @@ class OptimizerSettings:
 
 Convert = Callable[[nn.Module], nn.Module]
 MakeOptimizer = Callable[[nn.Module, OptimizerSettings], torch.optim.Optimizer]
-Measure = Callable[[nn.Module, torch.optim.Optimizer], float]
+Measure = Callable[[nn.Module], float]
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,7 @@ def method(label: str) -> Method:
 
 def hidden_layers(model: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
     """Linear and convolutional layers with their names, without the last Linear (the classifier)."""
-    layers = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, nn.Conv2d))
-    ]
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
     linear = [name for name, module in layers if isinstance(module, nn.Linear)]
     return [(name, module) for name, module in layers if name not in linear[-1:]]
 
@@ -122,9 +118,7 @@ def _proxy(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimiz
 def _step(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
     if settings.kind == "adam":
         return torch.optim.Adam(groups, lr=settings.lr)
-    return torch.optim.SGD(
-        groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov
-    )
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
 
 
 def _riemannian(
@@ -149,18 +143,12 @@ def _riemannian(
     )
 
 
-def _error_of_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> float:  # noqa: ARG001
+def _error_of_model(model: nn.Module) -> float:
     return max(on.orthogonality_error(model).values())
 
 
-def _error_of_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> float:  # noqa: ARG001
-    return max(on.orthogonality_error(optimizer).values())
-
-
 @torch.no_grad()
-def _error_of_rows(
-    model: nn.Module, optimizer: torch.optim.Optimizer, *, centred: bool  # noqa: ARG001
-) -> float:
+def _error_of_rows(model: nn.Module, *, centred: bool) -> float:
     def error(weight: Tensor) -> float:
         rows = weight.flatten(1).double()
         limit = min(GROUP_SIZE, rows.shape[1] - 1) if centred else len(rows)
@@ -180,7 +168,7 @@ def _plain(label: str, start: str, words: str) -> Method:
 
 def _stiefel(label: str, words: str, metric: str | None, retraction: str) -> Method:
     make = partial(_riemannian, metric=metric, retraction=retraction)
-    return Method(label, words, "paper", _start_orthonormal, make, _error_of_optimizer)
+    return Method(label, words, "paper", _start_orthonormal, make, partial(_error_of_rows, centred=False))
 
 
 def _reparametrised(label: str, words: str, *, grouping: str, center: bool) -> Method:

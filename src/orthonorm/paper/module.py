@@ -21,7 +21,7 @@ _CHECK_EVERY = {"cpu": 1}
 _CHECK_EVERY_ELSEWHERE = 50
 
 
-class Diverged(Exception):  # noqa: N818 (an outcome, not an error)
+class Diverged(Exception):
     """Ends the training of a run that cannot go on; turned into its outcome by ``train``."""
 
     def __init__(self, step: int, loss: float | None, reason: str) -> None:
@@ -35,9 +35,7 @@ class TrainingModule(pl.LightningModule):
     def __init__(self, run: Run, network: nn.Module, method: Method, loader: EpochLoader) -> None:
         super().__init__()
         self.run, self.network, self.method, self.loader = run, network, method, loader
-        settings = OptimizerSettings(
-            run.optimizer, run.lr, run.momentum, run.nesterov, run.weight_decay
-        )
+        settings = OptimizerSettings(run.optimizer, run.lr, run.momentum, run.nesterov, run.weight_decay)
         self.optimizer = method.make_optimizer(network, settings)
         # Of the epoch in progress: kept out of the state_dict, put into the checkpoint by hand.
         self.losses = torch.zeros(len(loader))

@@ -12,11 +12,13 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from orthonorm.paper.claims import paper_numbers
+from orthonorm.paper.markdown import belonging, budget, heading
 from orthonorm.paper.records import DIVERGED, Record
-from orthonorm.paper.summary import Cell
+from orthonorm.paper.summary import Cell, best, cells
 
 # Identifiers in SVG files are random, and both formats carry a date or a program, unless told not to.
-_STYLE = {"svg.hashsalt": "orthonorm", "svg.fonttype": "path", "font.size": 8.0}
+_STYLE: dict[Any, Any] = {"svg.hashsalt": "orthonorm", "svg.fonttype": "path", "font.size": 8.0}
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#555555",
@@ -34,9 +36,7 @@ def save_figure(figure: Figure, stem: Path, formats: Sequence[str] = ("png", "sv
     return paths
 
 
-def panels(
-    titles: Sequence[str], foot: str, *, width: float = 3.2, height: float = 2.8
-) -> tuple[Figure, list[Axes]]:
+def panels(titles: Sequence[str], foot: str, *, width: float = 3.2, height: float = 2.8) -> tuple[Figure, list[Axes]]:
     """Figure with a row of panels for training loss against epochs, and its budget at the foot."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width * len(titles), height), layout="constrained")
@@ -73,3 +73,45 @@ def loss_curve(record: Record) -> list[float]:
 
 def _mean(row: list[float]) -> float:
     return statistics.fmean(row)
+
+
+def draw_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Draw each figure of the MNIST comparison that has records: rate by rate, then the best."""
+    numbers = paper_numbers()["omdsm"]
+    paths: list[Path] = []
+    for figure in numbers["figures"]:
+        chosen = belonging(records, figure)
+        if chosen:
+            foot = f"{heading(figure)}. {budget(chosen)}"
+            paths += _draw_one(cells(chosen), numbers, foot, folder / f"figure-{figure['number']}")
+    return paths
+
+
+def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, stem: Path) -> list[Path]:
+    methods = numbers["panels"]
+    titles = [f"({letter}) {method}" for letter, method in zip("abc", methods, strict=True)]
+    drawn, axes = panels([*titles, "(d) best of each method"], foot)
+    plain = best((cell for cell in groups if cell.run.method == "plain"), "train_loss")
+    for axis, method in zip(axes, methods, strict=False):
+        for index, rate in enumerate(numbers["rates"]):
+            for cell in groups:
+                if cell.run.method == method and cell.run.lr == rate:
+                    draw_loss(axis, cell, f"{rate:g}", _style(index))
+        if plain is not None:
+            style = {"color": "black", "linestyle": "--"}
+            draw_loss(axis, plain, f"plain, {plain.run.lr:g}", style)
+        axis.legend(fontsize=5.5)
+    for index, method in enumerate(numbers["methods"]):
+        top = best((cell for cell in groups if cell.run.method == method), "train_loss")
+        if top is not None:
+            draw_loss(axes[-1], top, f"{method}, {top.run.lr:g}", _style(index))
+    axes[-1].legend(fontsize=5.5)
+    return save_figure(drawn, stem)
+
+
+def _style(index: int) -> dict[str, str]:
+    """Colours in turn; dashed where they begin again."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": "-" if index < len(COLOURS) else "--",
+    }

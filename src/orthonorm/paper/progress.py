@@ -25,9 +25,7 @@ _SECONDS = 0.5
 
 
 @contextlib.contextmanager
-def show_progress(
-    console: Console, title: str, runs: Sequence[Run], folder: Path
-) -> Iterator[None]:
+def show_progress(console: Console, title: str, runs: Sequence[Run], folder: Path) -> Iterator[None]:
     """Show epochs done of all runs until the block ends; runs may be anywhere that shares the folder."""
     pending = [run for run in runs if not record_path(folder, run).exists()]
     if not pending:

@@ -1,9 +1,11 @@
 """States of the random generators, as values that a checkpoint can hold."""
 
+# Numpy's generator here is the global, old one, as that is what other packages' code draws from.
+
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,7 +13,10 @@ import torch
 
 def random_state() -> dict[str, Any]:
     """States of torch's (every device), numpy's and Python's global generators."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    kind, keys, position, has_gauss, gauss = cast(
+        "tuple[str, np.ndarray, int, int, float]",
+        np.random.get_state(legacy=True),  # noqa: NPY002
+    )
     version, internal, gauss_next = random.getstate()
     return {
         "torch": torch.get_rng_state(),
@@ -27,7 +32,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
     kind, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))  # noqa: NPY002
     version, internal, gauss_next = state["python"]
     random.setstate((version, tuple(internal), gauss_next))
 
@@ -35,5 +40,5 @@ def restore_random_state(state: dict[str, Any]) -> None:
 def seed_everything(seed: int) -> None:
     """Seed the three global generators with the run's seed."""
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)

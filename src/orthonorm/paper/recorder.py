@@ -18,7 +18,7 @@ from orthonorm.paper.records import RecordWriter, dumps
 _TEST_BATCH = 1000
 
 
-class Stopped(Exception):  # noqa: N818 (an outcome, not an error)
+class Stopped(Exception):
     """Ends a run that was asked to stop; it can be continued from its checkpoint."""
 
     def __init__(self, step: int) -> None:
@@ -61,7 +61,12 @@ class Recorder(pl.Callback):
         self._began = self._saved = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Save or stop in the middle of an epoch; at its end, that waits for the epoch's line."""
         if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
@@ -83,9 +88,7 @@ class Recorder(pl.Callback):
                 "train_error": train_error,
                 "test_loss": test_loss,
                 "test_error": test_error,
-                "orthogonality_error": pl_module.method.error(
-                    pl_module.network, pl_module.optimizer
-                ),
+                "orthogonality_error": pl_module.method.error(pl_module.network),
                 "seconds": self._spent,
             }
         )
@@ -136,9 +139,7 @@ def evaluate(trainer: pl.Trainer, network: nn.Module, dataset: Dataset) -> tuple
     loss, wrong, training = 0.0, 0, network.training
     network.eval()
     with torch.no_grad(), trainer.precision_plugin.forward_context():
-        for images, labels in zip(
-            dataset.test_x.split(_TEST_BATCH), dataset.test_y.split(_TEST_BATCH), strict=True
-        ):
+        for images, labels in zip(dataset.test_x.split(_TEST_BATCH), dataset.test_y.split(_TEST_BATCH), strict=True):
             logits = network(images)
             loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
             wrong += int((logits.argmax(1) != labels).sum())

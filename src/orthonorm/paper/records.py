@@ -203,9 +203,7 @@ def _parse(path: Path, number: int, line: str) -> Line:
     try:
         data = json.loads(line, parse_constant=_refuse_constant)
     except ValueError as error:
-        raise RecordError(
-            f"{path}, line {number}: not strict JSON ({error}): delete the file and run again"
-        ) from None
+        raise RecordError(f"{path}, line {number}: not strict JSON ({error}): delete the file and run again") from None
     if not isinstance(data, dict) or data.get("kind") not in ("header", "epoch", "end"):
         raise RecordError(f"{path}, line {number}: not a line of a record, got {line[:60]!r}")
     return data
@@ -218,9 +216,7 @@ def _check_order(path: Path, lines: list[Line], *, ends_in_newline: bool) -> Non
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         raise RecordError(f"{path} has no schema number in its header, got {schema!r}")
     if schema > SCHEMA:
-        raise RecordError(
-            f"{path} has schema {schema}, this version reads up to {SCHEMA}: upgrade orthonorm"
-        )
+        raise RecordError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: upgrade orthonorm")
     if lines[-1]["kind"] != "end" or not ends_in_newline:
         raise RecordError(f"{path} has no end: the run was cut off; delete the file and run again")
     if any(line["kind"] != "epoch" for line in lines[1:-1]):

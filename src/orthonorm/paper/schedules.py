@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from orthonorm.paper.errors import UserError
+from orthonorm.paper.fields import fields_from_json
 
 
 def _positive_integer(schedule: object, name: str) -> None:
@@ -30,7 +30,7 @@ class Constant:
 
     kind: ClassVar[str] = "constant"
 
-    def factor(self, epoch: int) -> float:  # noqa: ARG002 (every schedule has this signature)
+    def factor(self, epoch: int) -> float:
         """1 for every epoch."""
         return 1.0
 
@@ -89,11 +89,9 @@ class Steps:
         object.__setattr__(self, "milestones", tuple(self.milestones))
         _factor(self, "by")
         integers = all(isinstance(m, int) and not isinstance(m, bool) for m in self.milestones)
-        rising = integers and all(a < b for a, b in zip((0, *self.milestones), self.milestones))
+        rising = integers and all(a < b for a, b in zip((0, *self.milestones), self.milestones, strict=False))
         if not self.milestones or not rising:
-            raise UserError(
-                f"milestones are epochs in rising order, the first >= 1, got {self.milestones!r}"
-            )
+            raise UserError(f"milestones are epochs in rising order, the first >= 1, got {self.milestones!r}")
 
     def factor(self, epoch: int) -> float:
         """Factor in the epoch numbered from 0."""
@@ -101,9 +99,7 @@ class Steps:
 
 
 Schedule = Constant | Halve | Exponential | Steps
-SCHEDULES: dict[str, type[Schedule]] = {
-    kind.kind: kind for kind in (Constant, Halve, Exponential, Steps)
-}
+SCHEDULES: dict[str, type[Schedule]] = {kind.kind: kind for kind in (Constant, Halve, Exponential, Steps)}
 
 
 def rate(schedule: Schedule, lr: float, epoch: int) -> float:
@@ -135,13 +131,22 @@ def schedule_from_json(data: Any) -> Schedule:
         raise UserError(f"a schedule has a kind, one of {', '.join(SCHEDULES)}; got {data!r}")
     kind = SCHEDULES[data["kind"]]
     given = {name: value for name, value in data.items() if name != "kind"}
-    known = {field.name for field in dataclasses.fields(kind)}
-    needed = {
-        field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING
-    }
-    if not needed <= given.keys() <= known:
-        wanted = ", ".join(sorted(known)) or "no field"
-        raise UserError(f"schedule {kind.kind} takes {wanted}; got {', '.join(sorted(given))}")
-    if any(isinstance(value, float) and not math.isfinite(value) for value in given.values()):
-        raise UserError(f"the numbers of a schedule are finite, got {given!r}")
-    return kind(**given)
+    return kind(**fields_from_json(kind, given, f"schedule {kind.kind}"))
+
+
+def describe(schedule: Schedule) -> str:
+    """The schedule in words, for reports.
+
+    Example:
+        >>> describe(Halve(20))
+        'rate halved every 20 epochs'
+    """
+    match schedule:
+        case Constant():
+            return "constant rate"
+        case Halve(every):
+            return f"rate halved every {every} epochs"
+        case Exponential(final, epochs, every):
+            return f"rate to {final:g} of itself over {epochs} epochs in steps of {every}"
+        case Steps(milestones, by):
+            return f"rate times {by:g} at epochs {', '.join(map(str, milestones))}"

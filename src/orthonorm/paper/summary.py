@@ -36,8 +36,7 @@ class Cell:
         values = []
         for record in self.records:
             value = record.last(field)
-            failed = record.outcome == DIVERGED or value is None
-            values.append(math.inf if failed else float(value))
+            values.append(math.inf if value is None or record.outcome == DIVERGED else value)
         return values
 
     def mean(self, field: str) -> float:
@@ -81,10 +80,7 @@ def cells(records: Iterable[Record]) -> list[Cell]:
     groups: dict[Run, list[Record]] = {}
     for record in records:
         groups.setdefault(dataclasses.replace(record.run, seed=0), []).append(record)
-    return [
-        Cell(run, tuple(sorted(group, key=lambda record: record.run.seed)))
-        for run, group in groups.items()
-    ]
+    return [Cell(run, tuple(sorted(group, key=lambda record: record.run.seed))) for run, group in groups.items()]
 
 
 def best(candidates: Iterable[Cell], field: str) -> Cell | None:

@@ -116,7 +116,7 @@ def _executor(jobs: int, dask: str | None, settings: Settings) -> Iterator[Execu
     else:
         with joblib.parallel_config("loky", inner_max_num_threads=settings.threads):
             parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")
-            yield lambda tasks: parallel(map(joblib.delayed(perform), tasks))
+            yield lambda tasks: iter(parallel(map(joblib.delayed(perform), tasks)) or ())
 
 
 @contextlib.contextmanager

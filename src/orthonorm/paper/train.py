@@ -15,6 +15,7 @@ from typing import Any
 import filelock
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import RichProgressBar
 
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import Dataset, load_dataset
@@ -126,9 +127,7 @@ def check_writable(folder: Path) -> None:
         probe.touch()
         probe.unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(
-            f"results folder {folder} cannot be written ({error.strerror}): give another one"
-        ) from None
+        raise UserError(f"results folder {folder} cannot be written ({error.strerror}): give another one") from None
 
 
 def _train(run: Run, folder: Path, settings: Settings) -> Record:
@@ -174,27 +173,29 @@ def _module(run: Run, dataset: Dataset, device: torch.device) -> TrainingModule:
     return TrainingModule(run, chosen.convert(network).to(device), chosen, loader)
 
 
-def _fit(
-    module: TrainingModule, recorder: Recorder, settings: Settings, checkpoint: Path | None
-) -> Line:
+def _fit(module: TrainingModule, recorder: Recorder, settings: Settings, checkpoint: Path | None) -> Line:
     """Train to the end, whichever it is, and describe it."""
     end: dict[str, Any] = {"kind": "end", "outcome": COMPLETED, "reason": None, "loss": None}
+    with _quiet():
+        trainer = _trainer(module.run, recorder, settings)
+        _fit_into(end, trainer, module, checkpoint)
+    return end | {"finished": now(), "resumed": recorder.resumed}
+
+
+def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, checkpoint: Path | None) -> None:
+    path = None if checkpoint is None else str(checkpoint)
     try:
-        with _quiet():
-            trainer = _trainer(module.run, recorder, settings)
-            path = None if checkpoint is None else str(checkpoint)
-            trainer.fit(module, module.loader, ckpt_path=path, weights_only=True)
+        trainer.fit(module, module.loader, ckpt_path=path, weights_only=True)
         end["step"] = trainer.global_step
     except Diverged as diverged:
         end |= {"outcome": DIVERGED, "reason": diverged.reason, "loss": diverged.loss}
         end["step"] = diverged.step
-    except torch.linalg.LinAlgError as error:
+    except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
         # A decomposition of numbers that are not finite any more: the same outcome.
         end |= {"outcome": DIVERGED, "reason": str(error).split("\n")[0]}
         end["step"] = trainer.global_step + 1
     except Stopped as stopped:
         end |= {"outcome": STOPPED, "step": stopped.step}
-    return end | {"finished": now(), "resumed": recorder.resumed}
 
 
 def _finish(writer: RecordWriter, checkpoint: Path, end: Line) -> Record:
@@ -210,7 +211,7 @@ def _finish(writer: RecordWriter, checkpoint: Path, end: Line) -> Record:
 def _trainer(run: Run, recorder: Recorder, settings: Settings) -> pl.Trainer:
     bar = []
     if settings.progress:
-        bar = [pl.callbacks.RichProgressBar(refresh_rate=20)]
+        bar = [RichProgressBar(refresh_rate=20)]
     return pl.Trainer(
         accelerator=settings.torch_device.type,
         devices=1,
@@ -233,7 +234,7 @@ def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
     try:
         state = torch.load(checkpoint, map_location="cpu", weights_only=True)
         lines = [json.loads(line) for line in state["record"]["lines"]]
-    except Exception as error:  # noqa: BLE001 (whatever is wrong with it, the run starts anew)
+    except Exception as error:  # whatever is wrong with it, the run starts anew
         logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, error)
         return []
     if without_clock(lines[0]) == without_clock(json.loads(json.dumps(first))):

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+import orthonorm
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import Dataset
 from orthonorm.paper.records import SCHEMA
 
-_PACKAGES = ("orthonorm", "torch", "lightning", "numpy")
+_PACKAGES = ("lightning", "numpy")
 
 
 def header(run: Run, dataset: Dataset, device: torch.device, *, threads: int, parameters: int) -> dict[str, Any]:
@@ -44,13 +45,10 @@ def now() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide results."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    packages = {package: importlib.metadata.version(package) for package in _PACKAGES}
+    # torch's own text names its build, which decides results too.
+    own = {"orthonorm": orthonorm.__version__, "torch": str(torch.__version__)}
+    return {"python": platform.python_version()} | own | packages
 
 
 def device_name(device: torch.device) -> str:

@@ -100,12 +100,14 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
         if plain is not None:
             style = {"color": "black", "linestyle": "--"}
             draw_loss(axis, plain, f"plain, {plain.run.lr:g}", style)
-        axis.legend(fontsize=5.5)
     for index, method in enumerate(numbers["methods"]):
         top = best((cell for cell in groups if cell.run.method == method), "train_loss")
         if top is not None:
             draw_loss(axes[-1], top, f"{method}, {top.run.lr:g}", _style(index))
-    axes[-1].legend(fontsize=5.5)
+    for axis in axes:
+        # An empty legend is a warning.
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=5.5)
     return save_figure(drawn, stem)
 
 

@@ -41,7 +41,7 @@ def _section(
         "",
         f"![{heading(figure)}](figure-{figure['number']}.png)",
         "",
-        f"{budget(chosen)}; {len(chosen)} runs.",
+        f"{budget(chosen)}; {len(chosen)} run{'s' if len(chosen) > 1 else ''}.",
         "",
         *_best_table(groups, numbers),
         "",
@@ -78,7 +78,8 @@ def _best_row(method: str, groups: Sequence[Cell], numbers: Mapping[str, Any]) -
     run = f"{len(own)} of {len(numbers['rates'])}"
     top = best(own, "train_loss")
     if top is None:
-        return (method, DASH, "diverged", "diverged", DASH, run, diverged, says)
+        word = "diverged" if diverged else "not finite"
+        return (method, DASH, word, word, DASH, run, diverged or "none", says)
     shown = (f"{top.run.lr:g}", top.text("train_loss", 4), top.text("test_error", 2))
     return (method, *shown, str(len(top.records)), run, diverged or "none", says)
 

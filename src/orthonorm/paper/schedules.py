@@ -145,7 +145,7 @@ def describe(schedule: Schedule) -> str:
         case Constant():
             return "constant rate"
         case Halve(every):
-            return f"rate halved every {every} epochs"
+            return "rate halved every epoch" if every == 1 else f"rate halved every {every} epochs"
         case Exponential(final, epochs, every):
             return f"rate to {final:g} of itself over {epochs} epochs in steps of {every}"
         case Steps(milestones, by):

@@ -234,11 +234,13 @@ def test_a_start_has_the_size_that_its_name_says(start: str, deviation: float | 
         torch.testing.assert_close(w @ w.mT, 2 * torch.eye(300), rtol=0, atol=1e-5)
     else:
         assert float(w.std()) == pytest.approx(deviation, rel=0.02)
+    assert layer.bias is not None
+    bias = float(layer.bias.detach().abs().max())
     if start == "paper":
         assert float(w.abs().max()) <= 1 / 20
-        assert 0 < float(layer.bias.detach().abs().max()) <= 1 / 20
+        assert 0 < bias <= 1 / 20
     else:
-        assert float(layer.bias.detach().abs().max()) == 0
+        assert bias == 0
 
 
 def test_a_start_is_a_function_of_the_seed():

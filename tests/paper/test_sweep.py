@@ -136,9 +136,10 @@ def scheduler() -> Iterator[str]:
     """A real Dask scheduler and two workers, on the loopback address."""
     from distributed import LocalCluster
 
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
-    ) as cluster:
+    cluster: Any = LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    )
+    with cluster:
         yield cluster.scheduler_address
 
 

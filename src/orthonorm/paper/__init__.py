@@ -1,0 +1,1 @@
+"""The paper reproduced: experiments, their records and reports. Needs the extra `paper`."""

@@ -1,0 +1,117 @@
+"""The training step, for Lightning's Trainer: loss, counting, divergence, learning rate."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from orthonorm.paper.config import Run
+from orthonorm.paper.loader import Batch, EpochLoader
+from orthonorm.paper.methods import Method, OptimizerSettings
+from orthonorm.paper.randomness import random_state, restore_random_state
+from orthonorm.paper.schedules import rate
+
+# On a GPU every look at a loss waits for the device, so losses are looked at in blocks; which step
+# is reported does not depend on that.
+_CHECK_EVERY = {"cpu": 1}
+_CHECK_EVERY_ELSEWHERE = 50
+
+
+class Diverged(Exception):
+    """Ends the training of a run that cannot go on; turned into its outcome by ``train``."""
+
+    def __init__(self, step: int, loss: float | None, reason: str) -> None:
+        super().__init__(reason)
+        self.step, self.loss, self.reason = step, loss, reason
+
+
+class TrainingModule(pl.LightningModule):
+    """Cross-entropy training of a converted network, its optimizer made by the method."""
+
+    def __init__(self, run: Run, network: nn.Module, method: Method, loader: EpochLoader) -> None:
+        super().__init__()
+        self.run, self.network, self.method, self.loader = run, network, method, loader
+        settings = OptimizerSettings(run.optimizer, run.lr, run.momentum, run.nesterov, run.weight_decay)
+        self.optimizer = method.make_optimizer(network, settings)
+        # Of the epoch in progress: kept out of the state_dict, put into the checkpoint by hand.
+        self.losses = torch.zeros(len(loader))
+        self.wrong = torch.zeros((), dtype=torch.int64)
+        self._checked = 0
+        self._random: dict[str, Any] | None = None
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The optimizer that the method made."""
+        return self.optimizer
+
+    def on_train_start(self) -> None:
+        """Move the counters to the device; after everything else, put back the random states."""
+        self.losses, self.wrong = self.losses.to(self.device), self.wrong.to(self.device)
+        self.loader.epoch = self.current_epoch
+        if self._random is not None:
+            restore_random_state(self._random)
+            self._random = None
+
+    def on_train_epoch_start(self) -> None:
+        """Set epoch and rate; both are functions of the epoch's number alone."""
+        epoch = self.current_epoch
+        self.loader.epoch = epoch
+        self.losses.zero_()
+        self.wrong.zero_()
+        self._checked = 0
+        new = rate(self.run.schedule, self.run.lr, epoch)
+        changed = epoch > 0 and new != rate(self.run.schedule, self.run.lr, epoch - 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = new
+        if changed and self.run.restart_momentum:
+            self.optimizer.state.clear()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean cross-entropy of a batch."""
+        images, labels = batch
+        logits = self.network(images)
+        loss = nn.functional.cross_entropy(logits, labels)
+        with torch.no_grad():
+            self.losses[batch_idx] = loss
+            self.wrong += (logits.argmax(1) != labels).sum()
+        every = _CHECK_EVERY.get(self.device.type, _CHECK_EVERY_ELSEWHERE)
+        done = batch_idx + 1
+        if done % every == 0 or done == len(self.losses):
+            self.check_losses(done)
+        return loss
+
+    def check_losses(self, done: int) -> None:
+        """Raise ``Diverged`` for the first loss of this epoch that is non-finite or past the limit."""
+        fresh = self.losses[self._checked : done].tolist()
+        for number, loss in enumerate(fresh, self._checked):
+            if not loss <= self.run.loss_limit:
+                step = self.current_epoch * len(self.losses) + number + 1
+                limit = f"loss {loss:g} passed {self.run.loss_limit:g}"
+                reason = limit if math.isfinite(loss) else f"loss is {loss}"
+                raise Diverged(step, loss, reason)
+        self._checked = done
+
+    def epoch_summary(self) -> tuple[float, float]:
+        """Mean loss over the epoch's batches, and error in % of its samples, as they were trained."""
+        samples = len(self.losses) * self.run.batch_size
+        mean = float(self.losses.double().mean())
+        return mean, 100 * int(self.wrong) / samples
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the generators' states and the epoch in progress: Lightning saves neither."""
+        checkpoint["orthonorm"] = {
+            "random": random_state(),
+            "checked": self._checked,
+            "losses": self.losses.cpu().clone(),
+            "wrong": self.wrong.cpu().clone(),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take up what ``on_save_checkpoint`` added."""
+        state = checkpoint["orthonorm"]
+        self.losses, self.wrong = state["losses"], state["wrong"]
+        self._checked = state["checked"]
+        self._random = state["random"]

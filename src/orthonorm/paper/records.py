@@ -1,0 +1,239 @@
+"""Records: one JSONL file a run, with a header, a line an epoch and an end.
+
+A run in progress writes ``<id>.jsonl.part`` in the folder ``.work``; only its end gives the file
+its name, so that a process killed at any moment leaves nothing that reads as a finished result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orthonorm.paper.config import Run
+from orthonorm.paper.errors import UserError
+
+SCHEMA = 1
+
+# Note [clock fields]: what two runs of one `Run` may differ in although they did the same. Every
+# other field takes part in the equality of records.
+CLOCK_FIELDS = ("started", "finished", "seconds", "resumed")
+
+COMPLETED, DIVERGED, STOPPED = "completed", "diverged", "stopped"
+OUTCOMES = (COMPLETED, DIVERGED, STOPPED)
+
+Line = dict[str, Any]
+
+
+class RecordError(UserError):
+    """A record that is broken, incomplete or newer than this version; the text names file and cure."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record in memory: the lines of its file, checked."""
+
+    header: Line
+    epochs: tuple[Line, ...]
+    end: Line
+
+    @property
+    def run(self) -> Run:
+        """The run that the header describes."""
+        return Run.from_json(self.header["run"])
+
+    @property
+    def outcome(self) -> str:
+        """One of ``OUTCOMES``."""
+        return self.end["outcome"]
+
+    @property
+    def outcome_text(self) -> str:
+        """The outcome in words: "completed", "diverged at step 12" or "stopped at step 12"."""
+        if self.outcome == COMPLETED:
+            return COMPLETED
+        return f"{self.outcome} at step {self.end['step']}"
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent in training steps over all epochs recorded."""
+        return sum(line["seconds"] or 0.0 for line in self.epochs)
+
+    def last(self, field: str) -> float | None:
+        """Value of a field in the last epoch; None before the first one or where it was not finite."""
+        return self.epochs[-1][field] if self.epochs else None
+
+    def lines(self) -> list[Line]:
+        """All lines in order."""
+        return [self.header, *self.epochs, self.end]
+
+
+def strict(value: Any) -> Any:
+    """The same JSON value with every non-finite number as None.
+
+    Example:
+        >>> strict({"train_loss": float("inf"), "lr": 0.1})
+        {'train_loss': None, 'lr': 0.1}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value
+
+
+def without_clock(value: Any) -> Any:
+    """The same JSON value without ``CLOCK_FIELDS``, at any depth."""
+    if isinstance(value, dict):
+        return {k: without_clock(item) for k, item in value.items() if k not in CLOCK_FIELDS}
+    if isinstance(value, (list, tuple)):
+        return [without_clock(item) for item in value]
+    return value
+
+
+def same(a: Record, b: Record) -> bool:
+    """Whether two records agree outside the clock fields."""
+    return without_clock(a.lines()) == without_clock(b.lines())
+
+
+def dumps(line: Line) -> str:
+    """One line of a record: strict JSON, without the newline."""
+    return json.dumps(strict(line), allow_nan=False, ensure_ascii=False)
+
+
+def record_path(folder: Path, run: Run) -> Path:
+    """Where the finished record of a run lies in a results folder."""
+    return folder / f"{run.id}.jsonl"
+
+
+def work_path(folder: Path, run: Run, suffix: str) -> Path:
+    """Where a run in progress keeps a file: ``.part`` lines, checkpoint, lock."""
+    return folder / ".work" / f"{run.id}{suffix}"
+
+
+class RecordWriter:
+    """Writes the lines of one run; the record exists once ``finish`` has returned.
+
+    Args:
+        folder: results folder.
+        run: the run; it names the file.
+        lines: the lines to begin with: the header, and on resuming those of the finished epochs.
+    """
+
+    def __init__(self, folder: Path, run: Run, lines: Iterable[Line]) -> None:
+        self.final = record_path(folder, run)
+        self.part = work_path(folder, run, ".jsonl.part")
+        self.part.parent.mkdir(parents=True, exist_ok=True)
+        self.lines = list(lines)
+        self._file = self.part.open("w", encoding="utf-8")
+        for line in self.lines:
+            self._file.write(dumps(line) + "\n")
+        self._file.flush()
+
+    def write(self, line: Line) -> None:
+        """Append the line of an epoch."""
+        self.lines.append(line)
+        self._file.write(dumps(line) + "\n")
+        self._file.flush()
+
+    def finish(self, end: Line) -> Path:
+        """Append the end and give the file its name; returns the path of the record."""
+        self.write(end)
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.replace(self.part, self.final)
+        _sync_folder(self.final.parent)
+        return self.final
+
+    def close(self) -> None:
+        """Leave the run unfinished; what was written stays in the work folder."""
+        self._file.close()
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Write a whole record, for instance one that came from another machine."""
+    final = record_path(folder, record.run)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=folder, prefix=".", suffix=".part", delete=False
+    ) as file:
+        file.writelines(dumps(line) + "\n" for line in record.lines())
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, final)
+    _sync_folder(folder)
+    return final
+
+
+def read_record(path: Path) -> Record:
+    """Read and check a finished record.
+
+    Raises:
+        RecordError: the file is missing, not strict JSON, incomplete, or of a newer schema.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"record {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RecordError(f"record {path} is not UTF-8: delete it and run again") from None
+    lines = [_parse(path, i, line) for i, line in enumerate(text.split("\n"), 1) if line]
+    _check_order(path, lines, ends_in_newline=text.endswith("\n"))
+    return Record(header=lines[0], epochs=tuple(lines[1:-1]), end=lines[-1])
+
+
+def read_folder(folder: Path) -> list[Record]:
+    """All finished records of a results folder, by file name; an absent folder has none."""
+    return [read_record(path) for path in sorted(folder.glob("*.jsonl"))]
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse(path: Path, number: int, line: str) -> Line:
+    try:
+        data = json.loads(line, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise RecordError(f"{path}, line {number}: not strict JSON ({error}): delete the file and run again") from None
+    if not isinstance(data, dict) or data.get("kind") not in ("header", "epoch", "end"):
+        raise RecordError(f"{path}, line {number}: not a line of a record, got {line[:60]!r}")
+    return data
+
+
+def _check_order(path: Path, lines: list[Line], *, ends_in_newline: bool) -> None:
+    if not lines or lines[0]["kind"] != "header":
+        raise RecordError(f"{path} does not begin with a header: it is not a record")
+    schema = lines[0].get("schema")
+    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
+        raise RecordError(f"{path} has no schema number in its header, got {schema!r}")
+    if schema > SCHEMA:
+        raise RecordError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: upgrade orthonorm")
+    if lines[-1]["kind"] != "end" or not ends_in_newline:
+        raise RecordError(f"{path} has no end: the run was cut off; delete the file and run again")
+    if any(line["kind"] != "epoch" for line in lines[1:-1]):
+        raise RecordError(f"{path} has a header or an end in the middle: it is not one record")
+    epochs = [line.get("epoch") for line in lines[1:-1]]
+    if epochs != list(range(1, len(epochs) + 1)):
+        raise RecordError(f"{path} has epochs {epochs}, expected 1 to {len(epochs)}")
+    if lines[-1].get("outcome") not in OUTCOMES:
+        raise RecordError(f"{path} ends with the outcome {lines[-1].get('outcome')!r}")
+    Run.from_json(lines[0].get("run"))
+
+
+def _sync_folder(folder: Path) -> None:
+    # A rename is safe against power loss once its folder is on disk; not every system opens folders.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -26,6 +26,7 @@ LIBRARY: dict[str, set[str]] = {
     "free_matrices": {"functional", "parametrizations"},
     "diagnostics": {"functional", "parametrizations"},
     "propagation": set(),
+    "bench": {"functional"},
     "distributed": {"functional", "parametrizations", "optim"},
     "__init__": {
         "functional",

@@ -16,6 +16,8 @@ from .modules import OrthogonalConvTranspose1d as OrthogonalConvTranspose1d
 from .modules import OrthogonalConvTranspose2d as OrthogonalConvTranspose2d
 from .modules import OrthogonalConvTranspose3d as OrthogonalConvTranspose3d
 from .modules import OrthogonalLinear as OrthogonalLinear
+from .optim import StiefelAdam as StiefelAdam
+from .optim import StiefelSGD as StiefelSGD
 from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
 from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm
 from .propagation import signal_propagation as signal_propagation

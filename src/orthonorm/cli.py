@@ -19,6 +19,7 @@ def build_app() -> typer.Typer:
     """
     import typer
 
+    from orthonorm.bench.command import bench
     from orthonorm.paper import commands
 
     app = typer.Typer(
@@ -32,6 +33,7 @@ def build_app() -> typer.Typer:
     app.command("list")(commands.list_)
     app.command("run")(commands.run)
     app.command("report")(commands.report)
+    app.command("bench")(bench)
     return app
 
 

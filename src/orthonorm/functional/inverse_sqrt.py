@@ -39,11 +39,12 @@ def root(Sigma: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor]:
     """
     eye = torch.eye(Sigma.shape[-1], dtype=Sigma.dtype, device=Sigma.device)
     size = Sigma.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None]
-    finite = torch.isfinite(Sigma).all(-1, keepdim=True).all(-2, keepdim=True)
+    finite = torch.isfinite(Sigma.sum((-2, -1), keepdim=True))  # one NaN or infinity makes the sum one
     usable = finite & (size > 0)
     scale = torch.where(usable, size, 1.0).rsqrt()
     P, basis, numbers = METHODS[method].root(torch.where(usable, Sigma * scale * scale, eye))
-    return torch.where(finite, P * scale, torch.nan), basis, numbers * scale.squeeze(-1)
+    scale = torch.where(finite, scale, torch.nan)
+    return P * scale, basis, numbers * scale.squeeze(-1)
 
 
 class _InverseSqrt(torch.autograd.Function):

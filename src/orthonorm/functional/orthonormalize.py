@@ -60,8 +60,11 @@ def _transform(V: Tensor, center: bool, method: str) -> tuple[Tensor, Tensor, Te
 
 
 def _matrices_per_block(V: Tensor) -> int:
-    """Return how many matrices to map at once: on a CPU as many as the cache holds, which halves the time."""
-    if V.device.type != "cpu":
+    """Return how many matrices to map at once: on a CPU as many as the cache holds, which halves the time.
+
+    A traced graph gets them all at once: an exported program may not write into the views of a block.
+    """
+    if V.device.type != "cpu" or torch.compiler.is_compiling():
         return V.shape[0]
     return max(1, _BLOCK_BYTES // (8 * V.shape[-2] * V.shape[-1]))
 
@@ -71,9 +74,12 @@ class _Orthonormalize(torch.autograd.Function):
 
     @staticmethod
     def forward(V: Tensor, center: bool, method: str) -> tuple[Tensor, ...]:  # type: ignore[override]
+        block = _matrices_per_block(V)
+        if V.shape[0] <= block:
+            W, *rest = _transform(V, center, method)
+            return W.to(V.dtype), *rest
         W = torch.empty_like(V)
         small: list[tuple[Tensor, Tensor, Tensor]] = []
-        block = _matrices_per_block(V)
         for v, w in zip(V.split(block), W.split(block), strict=True):
             result, P, basis, numbers = _transform(v, center, method)
             w.copy_(result)

@@ -32,7 +32,7 @@ def test_gradgradcheck(V: Tensor, center: bool, method: str):
 
 
 def test_gradgradcheck_in_groups(center: bool, method: str):
-    V = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+    V = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
     function = partial(orthonormalize, group_size=2, center=center, method=method)
     assert gradcheck(function, V, check_forward_ad=True)
     assert gradgradcheck(function, V, check_fwd_over_rev=True, check_rev_over_rev=True)
@@ -109,7 +109,7 @@ def test_the_derivative_of_inverse_sqrt_is_the_divided_difference(method: str):
     r = s.sqrt()
     E = torch.randn(4, 4, dtype=torch.float64)
     E = E + E.T
-    _, dP = torch.func.jvp(partial(inverse_sqrt, method=method), (torch.diag(s),), (E,))
+    dP = torch.func.jvp(partial(inverse_sqrt, method=method), (torch.diag(s),), (E,))[1]
     expected = -E / (r[:, None] * r * (r[:, None] + r))
     torch.testing.assert_close(dP, expected, rtol=0, atol=1e-12)
 

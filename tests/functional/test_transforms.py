@@ -71,6 +71,7 @@ def test_hessians_agree(center: bool, method: str):
     V = batch(3, 4)
     f = partial(loss, center=center, method=method)
     expected = torch.autograd.functional.hessian(f, V)
+    assert isinstance(expected, Tensor)
     assert expected.abs().max() > 0.1
     tolerance = {"rtol": 0, "atol": 1e-10}
     torch.testing.assert_close(torch.func.hessian(f)(V), expected, **tolerance)
@@ -80,7 +81,7 @@ def test_hessians_agree(center: bool, method: str):
 def test_directional_derivative_is_a_product_with_the_jacobian(center: bool, method: str):
     V, dV = batch(2, 4, 6)
     phi = partial(orthonormalize, center=center, method=method)
-    _, dW = torch.func.jvp(phi, (V,), (dV,))
+    dW = torch.func.jvp(phi, (V,), (dV,))[1]
     expected = torch.einsum("abij,ij->ab", torch.func.jacrev(phi)(V), dV)
     torch.testing.assert_close(dW, expected, **CLOSE)
 
@@ -112,7 +113,7 @@ def test_reduced_precision_of_float32_products_changes_nothing(center: bool, met
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("dtype", "center"), [(torch.float32, True), (torch.float64, False)], ids=str)
 def test_compiled_is_eager(dtype: torch.dtype, center: bool, method: str):
     torch.compiler.reset()
     V, G = torch.randn(2, 7, 9, dtype=dtype)
@@ -156,7 +157,7 @@ def test_compiled_for_shapes_that_vary(method: str):
         return orthonormalize(V, method=method)
 
     compiled = torch.compile(phi, fullgraph=True, backend="aot_eager")
-    for n, d in [(4, 12), (4, 15), (5, 18), (6, 9)]:
+    for n, d in [(4, 12), (4, 15), (5, 18)]:
         V, G = batch(2, n, d)
         V.requires_grad_()
         W, expected = compiled(V), phi(V)

@@ -37,6 +37,8 @@ def group_sizes(
     limit = row_limit(d, center)
     if n == 0:
         return ()
+    if d < 1 and not center:
+        raise ValueError(f"rows need at least 1 entry; got d = {d}. Check the shape, or leave this weight as it is.")
     if limit < 1:
         raise ValueError(
             f"centring needs rows of at least 2 entries, since a centred row of one entry is zero; got d = {d}. "

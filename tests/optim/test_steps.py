@@ -73,7 +73,7 @@ def test_a_step_is_geoopts_on_the_transpose(momentum, nesterov):
     # From one buffer, as the two start theirs differently: geoopt's first counts the gradient twice.
     W, b, G = on_manifold((4, 9)), noise((4, 9), 1), noise((4, 9), 2)
     b = project_tangent(W.detach(), b)
-    peer = geoopt.ManifoldParameter(W.detach().mT.clone(), manifold=geoopt.EuclideanStiefel())
+    peer = geoopt.ManifoldParameter(W.detach().mT.clone(), manifold=geoopt.EuclideanStiefel())  # pyright: ignore[reportCallIssue]
     ours = StiefelSGD([W], 0.1, momentum=momentum, nesterov=nesterov)
     theirs = geoopt.optim.RiemannianSGD([peer], 0.1, momentum=momentum, nesterov=nesterov)
     if momentum:
@@ -192,11 +192,12 @@ def test_a_batch_of_shapes_is_each_weight_by_itself(name):
 def test_more_weights_than_one_batch_holds():
     weights = [on_manifold((60, 120), None, i, torch.float32) for i in range(40)]
     before = [weight.detach().clone() for weight in weights]
-    for i, weight in enumerate(weights):
-        weight.grad = 1e-2 * noise((60, 120), i, torch.float32)
+    grads = [1e-2 * noise((60, 120), i, torch.float32) for i in range(40)]
+    for weight, grad in zip(weights, grads, strict=True):
+        weight.grad = grad
     StiefelSGD(weights, 0.1).step()
-    for start, weight in zip(before, weights, strict=True):
-        step = project_tangent(start, weight.grad)
+    for start, weight, grad in zip(before, weights, grads, strict=True):
+        step = project_tangent(start, grad)
         expected = qf((start - 0.1 * step).mT).mT
         torch.testing.assert_close(weight.detach(), expected, rtol=0, atol=1e-6)
 

@@ -6,6 +6,7 @@ products of `n x n` with `n x d` and factorizations of `n x n`, never anything `
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -202,7 +203,13 @@ def retract_cayley(
     return _whiten(end, _triangular_pass, 2, W, Z)
 
 
-RETRACTIONS: dict[str, Callable[[Tensor, Tensor, float | Tensor], Tensor]] = {
+class Retraction(Protocol):
+    """From a point `W` along `Z` for a time `t` to the next point."""
+
+    def __call__(self, W: Tensor, Z: Tensor, t: float | Tensor = 1.0) -> Tensor: ...
+
+
+RETRACTIONS: dict[str, Retraction] = {
     "qr": retract_qr,
     "polar": retract_polar,
     "cayley": retract_cayley,

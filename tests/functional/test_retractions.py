@@ -57,15 +57,18 @@ def test_qr_is_the_factor_with_a_positive_diagonal(size, dtype, bound):
 
 
 @pytest.mark.parametrize("name", PROJECTIONS)
-def test_agrees_with_lapack_at_a_chosen_condition_number(name):
-    # Tangent step of rank 1 and length 1e3: W + Z has condition number 1e3, its Gram matrix 1e6.
+@pytest.mark.parametrize(
+    ("dtype", "length", "bound"), [(torch.float32, 1e3, 2e-3), (torch.float64, 1e6, 1e-8), (torch.float64, 1e10, 1e-4)]
+)
+def test_agrees_with_lapack_at_a_chosen_condition_number(name, dtype, length, bound):
+    # A tangent step of rank 1: W + Z has the step's length for a condition number, its Gram matrix the square.
     reference = {"qr": householder, "polar": lambda V: project(V.double())}[name]
-    W, _ = draw(4, 9, dtype=torch.float32)
-    u, v = torch.ones(4, 1), torch.linspace(-1, 1, 9)[None]
+    W, _ = draw(4, 9, dtype=dtype)
+    u, v = torch.ones(4, 1, dtype=dtype), torch.linspace(-1, 1, 9, dtype=dtype)[None]
     Z = project_tangent(W, (u @ v).expand_as(W).contiguous())
-    end = PROJECTIONS[name](W, Z, 1e3)
-    torch.testing.assert_close(end.double(), reference(W + 1e3 * Z), rtol=0, atol=2e-3)
-    assert off_manifold(end) < 3e-6
+    end = PROJECTIONS[name](W, Z, length)
+    torch.testing.assert_close(end.double(), reference(W + length * Z), rtol=0, atol=bound)
+    assert off_manifold(end) < (3e-6 if dtype == torch.float32 else 1e-13)
 
 
 def test_polar_is_the_nearest_point():

@@ -7,7 +7,6 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim.problems import OPTIMIZERS, PAIRS, noise, off_manifold, on_manifold
 from orthonorm.functional import project
@@ -71,9 +70,10 @@ def test_a_new_optimizer_over_trained_weights_leaves_them_alone(name):
     advance(params, optimizer, 0, 20)
     before = [param.detach().clone() for param in params]
     cls, options = OPTIMIZERS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         cls([{"params": params[:1], "group_size": 3}, {"params": params[1:3]}], **options)
+    assert not told
     assert all(torch.equal(a, b) for a, b in zip(params, before, strict=True))
 
 
@@ -180,13 +180,14 @@ def test_a_start_off_the_manifold_is_projected_and_said_so():
 
 
 def test_torchs_orthogonal_start_is_left_alone():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         for shape in ((64, 128), (128, 64), (300, 300), (32, 16, 3, 3)):
             W = nn.Parameter(nn.init.orthogonal_(torch.empty(shape)))
             before = W.detach().clone()
             StiefelSGD([W])
             assert torch.equal(W, before)
+    assert not told
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
@@ -238,55 +239,6 @@ def test_a_changed_weight_cannot_carry_a_stale_buffer_off_the_tangent_space():
     advance([W], optimizer, 2, 3)
     b = optimizer.state[W]["momentum_buffer"]
     assert (b @ before.mT + before @ b.mT).abs().max() < 1e-13
-
-
-class LargestResult(TorchDispatchMode):
-    """Remembers the largest number of entries that any operation returned."""
-
-    entries = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, torch.Tensor):
-                self.entries = max(self.entries, tensor.numel())
-        return result
-
-
-@pytest.mark.parametrize("shape", [(8, 20_000), (20_000, 8), (8, 16, 50, 25)])
-@pytest.mark.parametrize("pair", PAIRS, ids=str)
-def test_nothing_is_larger_than_the_weight(pair, shape):
-    W = on_manifold(shape, None, 0, torch.float32)
-    W.grad = noise(shape, 0, torch.float32)
-    with LargestResult() as seen:
-        for cls, options in OPTIMIZERS.values():
-            optimizer = cls([W], 1.0, metric=pair[0], retraction=pair[1], **options)
-            optimizer.step()
-    assert seen.entries <= W.numel()
-
-
-@pytest.mark.parametrize("precision", ["medium", "high", "highest"])
-def test_the_users_matmul_precision_is_restored(precision):
-    before = torch.get_float32_matmul_precision()
-    seen = []
-    W = on_manifold((3, 5))
-    W.grad = noise((3, 5), 0)
-    optimizer = StiefelSGD([W], 0.1)
-    handle = torch.Tensor.baddbmm
-    try:
-        torch.set_float32_matmul_precision(precision)
-        with pytest.MonkeyPatch.context() as patch:
-
-            def spy(*args, **kwargs):
-                seen.append(torch.get_float32_matmul_precision())
-                return handle(*args, **kwargs)
-
-            patch.setattr(torch, "baddbmm", spy)
-            optimizer.step()
-        assert torch.get_float32_matmul_precision() == precision
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert set(seen) == {"highest"}
 
 
 def test_adam_keeps_one_second_moment_a_group():

@@ -51,11 +51,12 @@ def _whiten(
 ) -> Tensor:
     """Orthonormalize the rows of `V`; groups that lost their rank keep `stay`."""
     Q = V
-    for _ in range(tries if V.device.type == "cpu" and V.numel() > 0 else 0):
+    for left in reversed(range(tries if V.device.type == "cpu" and V.numel() > 0 else 0)):
         G = Q @ Q.mT
         if _condition_bound(G).max().item() <= _WELL_CONDITIONED:
             return one_pass(G, Q)
-        Q = one_pass(_guard(G), Q)
+        if left:
+            Q = one_pass(_guard(G), Q)
     return _whiten_anything(V, one_pass, stay, given)
 
 
@@ -206,7 +207,9 @@ def retract_cayley(
 class Retraction(Protocol):
     """From a point `W` along `Z` for a time `t` to the next point."""
 
-    def __call__(self, W: Tensor, Z: Tensor, t: float | Tensor = 1.0) -> Tensor: ...
+    def __call__(self, W: Tensor, Z: Tensor, t: float | Tensor = 1.0) -> Tensor:
+        """Return `R_W(t Z)`."""
+        ...
 
 
 RETRACTIONS: dict[str, Retraction] = {

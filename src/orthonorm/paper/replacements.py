@@ -52,8 +52,8 @@ class Replaced:
     first: int | None = None
 
 
-# By the name of the network in `models`. "3x3" is how the authors ran wide-resnet, whatever the text says (errata 9). Of
-# preresnet-cifar the paper has the plain one only: here it is treated as wide-resnet.
+# By the name of the network in `models`. "3x3" is how the authors ran wide-resnet, whatever the text says (errata 9).
+# Of preresnet-cifar the paper has the plain one only: here it is treated as wide-resnet.
 REPLACED: dict[str, Replaced] = {
     "mlp": Replaced("hidden"),
     "pie-mlp": Replaced("all"),

@@ -256,7 +256,7 @@ def test_a_start_is_a_function_of_the_seed():
 @pytest.mark.parametrize(
     ("name", "arguments", "start", "message"),
     [
-        ("resnet", {}, "he", "model is one of mlp, got 'resnet'"),
+        ("resnet", {}, "he", "model is one of mlp, .*, got 'resnet'"),
         ("mlp", {"depth": 4}, "he", "unexpected keyword argument 'depth'"),
         ("mlp", {}, "zero", "start is one of paper, he, orthogonal, got 'zero'"),
         ("mlp", {"hidden_layers": 0}, "he", "got 0 of 100"),

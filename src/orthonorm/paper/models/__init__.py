@@ -8,9 +8,29 @@ from typing import Any
 from torch import nn
 
 from orthonorm.paper.errors import UserError
+from orthonorm.paper.models.alexnet import alexnet as alexnet
+from orthonorm.paper.models.inception import inception_cifar as inception_cifar
+from orthonorm.paper.models.inception import inception_imagenet as inception_imagenet
 from orthonorm.paper.models.mlp import mlp as mlp
+from orthonorm.paper.models.mlp import pie_mlp as pie_mlp
+from orthonorm.paper.models.preresnet import preresnet34 as preresnet34
+from orthonorm.paper.models.preresnet import preresnet_cifar as preresnet_cifar
+from orthonorm.paper.models.resnet import resnet34 as resnet34
+from orthonorm.paper.models.vgg import vgg as vgg
+from orthonorm.paper.models.wide_resnet import wide_resnet as wide_resnet
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"mlp": mlp}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": mlp,
+    "pie-mlp": pie_mlp,
+    "vgg": vgg,
+    "inception-cifar": inception_cifar,
+    "wide-resnet": wide_resnet,
+    "preresnet-cifar": preresnet_cifar,
+    "alexnet": alexnet,
+    "inception-imagenet": inception_imagenet,
+    "resnet34": resnet34,
+    "preresnet34": preresnet34,
+}
 
 
 def build_model(

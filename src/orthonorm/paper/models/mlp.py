@@ -1,14 +1,14 @@
-"""The multi-layer perceptron of the paper's MNIST comparison."""
+"""The multi-layer perceptrons of the paper: MNIST's, and PIE's with batch normalisation or without."""
 
 from __future__ import annotations
 
 import math
 
-import torch
 from torch import nn
 
 from orthonorm.paper.errors import UserError
-from orthonorm.paper.models.starts import STARTS
+from orthonorm.paper.models.arguments import check_probability
+from orthonorm.paper.models.starts import start_
 
 
 def mlp(
@@ -19,7 +19,8 @@ def mlp(
     seed: int,
     hidden_layers: int = 4,
     width: int = 100,
-    dropout: float = 0.0,
+    batch_norm: bool = False,
+    dropout: int | float = 0.0,
 ) -> nn.Sequential:
     """Flatten, ``hidden_layers`` times (Linear, ReLU), and a linear classifier.
 
@@ -30,6 +31,7 @@ def mlp(
         seed: of the start.
         hidden_layers: the paper has 4, 6 and 8.
         width: units of each hidden layer.
+        batch_norm: normalise each hidden layer before its non-linearity.
         dropout: probability of dropout after each hidden layer; 0 adds no layer.
 
     Raises:
@@ -40,21 +42,46 @@ def mlp(
         >>> [tuple(p.shape) for p in network.parameters() if p.dim() == 2][:2]
         [(100, 1024), (100, 100)]
     """
-    if start not in STARTS:
-        raise UserError(f"start is one of {', '.join(STARTS)}, got {start!r}")
     if hidden_layers < 1 or width < 1:
         raise UserError(f"an mlp has hidden layers and units, got {hidden_layers} of {width}")
-    if not 0 <= dropout < 1:
-        raise UserError(f"dropout is a probability in [0, 1), got {dropout!r}")
+    check_probability("dropout", dropout)
     layers: list[nn.Module] = [nn.Flatten()]
     inputs = math.prod(shape)
     for _ in range(hidden_layers):
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
+        layers.append(nn.Linear(inputs, width))
+        layers += [nn.BatchNorm1d(width)] if batch_norm else []
+        layers.append(nn.ReLU())
         layers += [nn.Dropout(dropout)] if dropout else []
         inputs = width
     layers.append(nn.Linear(inputs, classes))
-    random = torch.Generator().manual_seed(seed)
-    for layer in layers:
-        if isinstance(layer, nn.Linear):
-            STARTS[start](layer, random)
-    return nn.Sequential(*layers)
+    network = nn.Sequential(*layers)
+    start_(network, start, seed)
+    return network
+
+
+def pie_mlp(
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    start: str,
+    seed: int,
+    hidden_layers: int = 5,
+    width: int = 128,
+    batch_norm: bool = False,
+) -> nn.Sequential:
+    """``mlp`` in the sizes of the PIE experiments: six linear layers, five of them hidden with 128 units.
+
+    Example:
+        >>> network = pie_mlp(shape=(1, 32, 32), classes=68, start="paper", seed=0, batch_norm=True)
+        >>> [type(layer).__name__ for layer in network[1:4]]
+        ['Linear', 'BatchNorm1d', 'ReLU']
+    """
+    return mlp(
+        shape=shape,
+        classes=classes,
+        start=start,
+        seed=seed,
+        hidden_layers=hidden_layers,
+        width=width,
+        batch_norm=batch_norm,
+    )

@@ -1,0 +1,193 @@
+"""Which layers of each network a method replaces, and by what: data, with the paper's labels.
+
+Note [bias]: an orthogonal convolution of the authors carries no bias, where a plain or weight-normalised one does. Only
+the VGG-style network has such convolutions; conversion in the library never removes one, so it is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import orthonorm as on
+from orthonorm.paper.errors import UserError
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A set of layers: in words, by type, kernel (None for any), and whether the last linear layer belongs to it."""
+
+    words: str
+    types: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
+    kernel: tuple[int, int] | None = None
+    classifier: bool = False
+
+    def names(self, network: nn.Module) -> list[str]:
+        """Names of the layers in a network, in its order."""
+        every = [(name, m) for name, m in network.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+        last = [name for name, layer in every if isinstance(layer, nn.Linear)][-1:]
+        left_out = [] if self.classifier else last
+        return [name for name, layer in every if name not in left_out and self._has(layer)]
+
+    def _has(self, layer: nn.Module) -> bool:
+        return isinstance(layer, self.types) and self.kernel in (None, getattr(layer, "kernel_size", None))
+
+
+LAYERS: dict[str, Layers] = {
+    "hidden": Layers("every layer but the classifier"),
+    "all": Layers("every layer, the classifier too", classifier=True),
+    "convolutions": Layers("every convolution", (nn.Conv2d,)),
+    "3x3": Layers("every 3 x 3 convolution, 1 x 1 shortcuts stay plain", (nn.Conv2d,), kernel=(3, 3)),
+}
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a method replaces in one network: a set of ``LAYERS``, or the first few of it."""
+
+    layers: str
+    first: int | None = None
+
+
+# By the name of the network in `models`. "3x3" is how the authors ran wide-resnet, whatever the text says (errata 9).
+# Of preresnet-cifar the paper has the plain one only: here it is treated as wide-resnet.
+REPLACED: dict[str, Replaced] = {
+    "mlp": Replaced("hidden"),
+    "pie-mlp": Replaced("all"),
+    "vgg": Replaced("convolutions"),
+    "inception-cifar": Replaced("convolutions"),
+    "wide-resnet": Replaced("3x3"),
+    "preresnet-cifar": Replaced("3x3"),
+    "alexnet": Replaced("convolutions"),
+    "inception-imagenet": Replaced("convolutions"),
+    "resnet34": Replaced("convolutions", first=1),
+    "preresnet34": Replaced("convolutions", first=1),
+}
+
+
+def replaced_layers(
+    model: str, network: nn.Module, *, first: int | None = None, layers: str | None = None
+) -> tuple[str, ...]:
+    """Names of the layers that a method replaces, in the order of the network.
+
+    Args:
+        model: name of the network in ``models``.
+        network: the plain network.
+        first: only so many, from the input; None for what the paper replaces.
+        layers: entry of ``LAYERS`` to take instead of the paper's.
+
+    Raises:
+        UserError: an unknown name, or fewer layers than ``first``.
+
+    Example:
+        >>> from orthonorm.paper.models import build_model
+        >>> vgg = build_model("vgg", {"width": 0.1}, shape=(3, 32, 32), classes=10, start="paper", seed=0)
+        >>> replaced_layers("vgg", vgg, first=2)
+        ('0', '2')
+    """
+    if model not in REPLACED:
+        raise UserError(f"model is one of {', '.join(REPLACED)}, got {model!r}")
+    paper = REPLACED[model]
+    if layers is not None and layers not in LAYERS:
+        raise UserError(f"layers is one of {', '.join(LAYERS)}, got {layers!r}")
+    chosen = LAYERS[layers or paper.layers]
+    names = chosen.names(network)
+    wanted = paper.first if first is None and layers is None else first
+    if wanted is not None and not 1 <= wanted <= len(names):
+        raise UserError(f"{model} has {len(names)} layers to replace ({chosen.words}), got first {wanted}")
+    return tuple(names[:wanted])
+
+
+Convert = Callable[[nn.Module, Collection[str], int], None]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One label of the paper: which layers, what they become, whether convolutions among them keep their bias.
+
+    ``first`` is how many layers from the input, None for all that the paper replaces in a network.
+    """
+
+    label: str
+    words: str
+    convert: Convert
+    first: int | None = None
+    bias: bool = True
+
+    def apply_(self, network: nn.Module, model: str, *, group_size: int = 64, layers: str | None = None) -> nn.Module:
+        """Replace the layers of a plain network, in place.
+
+        Args:
+            network: the plain network.
+            model: its name in ``models``.
+            group_size: rows of a group at most; the paper has 64 in every convolutional network.
+            layers: entry of ``LAYERS`` to take instead of the paper's.
+
+        Returns:
+            The network.
+
+        Raises:
+            UserError: as ``replaced_layers``.
+        """
+        names = replaced_layers(model, network, first=self.first, layers=layers)
+        if not self.bias:
+            drop_biases_(network, names)
+        self.convert(network, names, group_size)
+        return network
+
+    def describe(self, model: str) -> str:
+        """What is replaced in a network, in words.
+
+        Example:
+            >>> REPLACEMENTS["OLM-L2"].describe("vgg")
+            'the first 2 of: every convolution'
+        """
+        paper = REPLACED[model]
+        first = paper.first if self.first is None else self.first
+        words = LAYERS[paper.layers].words
+        return words if first is None else f"the first {first} of: {words}"
+
+
+def drop_biases_(network: nn.Module, names: Collection[str]) -> None:
+    """Remove the biases of the named convolutions; see Note [bias]."""
+    for name in names:
+        layer = network.get_submodule(name)
+        if isinstance(layer, nn.Conv2d):
+            layer.bias = None
+
+
+def _olm(network: nn.Module, names: Collection[str], group_size: int) -> None:
+    config = on.OLMConfig(group_size=group_size, grouping="tail")
+    on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
+
+
+def _scaled_olm(network: nn.Module, names: Collection[str], group_size: int) -> None:
+    config = on.OLMConfig(group_size=group_size, grouping="tail", scale=True)
+    on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
+
+
+def _weight_norm(network: nn.Module, names: Collection[str], group_size: int) -> None:  # noqa: ARG001
+    for name in names:
+        parametrizations.weight_norm(network.get_submodule(name))
+
+
+def _unit_rows(network: nn.Module, names: Collection[str], group_size: int) -> None:  # noqa: ARG001
+    # Groups of one row: orthogonalisation divides each by its norm.
+    config = on.OLMConfig(group_size=1, center=False)
+    on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
+
+
+_ENTRIES = (
+    Replacement("WN", "weight normalisation with a learned scale (torch's)", _weight_norm),
+    Replacement("WN-unit", "rows of norm 1, not centred, without scale", _unit_rows),
+    Replacement("OLM", "orthogonal", _olm, bias=False),
+    Replacement("OLM-scale", "orthogonal, with a learned scale", _scaled_olm, bias=False),
+    Replacement("OLM-L1", "orthogonal in the first layer", _olm, first=1, bias=False),
+    Replacement("OLM-L2", "orthogonal in the first 2 layers", _olm, first=2, bias=False),
+    Replacement("OLM-L4", "orthogonal in the first 4 layers", _olm, first=4, bias=False),
+)
+
+REPLACEMENTS: dict[str, Replacement] = {entry.label: entry for entry in _ENTRIES}

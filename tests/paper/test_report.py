@@ -200,6 +200,17 @@ def test_the_advantage_with_depth_is_a_ratio_of_ratios(shallow: float, deep: flo
     assert verdict("olm-deeper", grid(at(shallow)), depth=8) == "undecided"
 
 
+def test_a_run_that_diverged_counts_as_infinite_whatever_it_had_reached():
+    records = [
+        record(r.run.method, r.run.lr, (2.3, 0.001), seed=r.run.seed, diverged=True)
+        if (r.run.method, r.run.lr) == ("QR", 0.5)
+        else r
+        for r in grid(as_the_paper_says)
+    ]
+    assert verdict("qr-worse", records) == "holds"
+    assert verdict("olm-fastest", records) == "holds"
+
+
 def test_numbers_of_a_verdict_are_those_of_the_records():
     answer = judge(CLAIMS["olm-fastest"], grid(as_the_paper_says), 4, OMDSM["rates"], OMDSM["seeds"])
     assert answer.numbers.startswith("0.05 against plain 0.5, EI+QR 1.5,")

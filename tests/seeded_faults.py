@@ -8,9 +8,9 @@ the fault survive. The same tests must pass on a copy that carries none.
 """
 
 import json
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from seeded_faults_child import run_pytest
 from seeded_faults_list import FAULTS, Fault
+
+# A fault's process is forked from one that has imported the heavy packages, and none of ours, once.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch", "torchvision", "lightning", "matplotlib.pyplot", "pandas"])
 
 HERE = Path(__file__).resolve().parent
 WORKERS = 2
@@ -77,9 +82,8 @@ class Project:
     def run(self, source: Path, tests: Sequence[str]) -> dict:
         """Run the tests on the package in `source`; the recorder's report."""
         report = source.parent / "report.json"
-        environment = os.environ | {
+        environment = {
             "PYTHONPATH": os.pathsep.join([str(source), str(HERE)]),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
             # A fault is to be found by a wrong value, not by the wrappers around every function.
             "ORTHONORM_TYPECHECK": "0",
@@ -87,19 +91,19 @@ class Project:
             "SEEDED_FAULT_REPORT": str(report),
         }
         plugins = ["-p", "seeded_faults_plugin", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        command = [sys.executable, "-m", "pytest", "-q", *plugins, *tests]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=self.root,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT,
-            )
-        except subprocess.TimeoutExpired:
+        # Of packages that were imported before the fork, and whose assertions need no rewriting.
+        plugins += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        log = source.parent / "output.txt"
+        process = FORKS.Process(
+            target=run_pytest, args=(["-q", *plugins, *tests], environment, [source, HERE], self.root, log)
+        )
+        process.start()
+        process.join(TIMEOUT)
+        if process.is_alive():
+            process.kill()
+            process.join()
             return {"other": [f"still running after {TIMEOUT:.0f} seconds"], "assertions": []}
-        output = (done.stdout + done.stderr)[-2000:]
+        output = log.read_text()[-2000:] if log.is_file() else ""
         if not report.is_file():
             return {"other": [f"pytest did not start: {output[-300:]}"], "assertions": []}
         result = json.loads(report.read_text()) | {"output": output}

@@ -158,7 +158,7 @@ while True:
 def test_a_kill_at_any_moment_leaves_a_whole_record_or_none(tmp_path: Path):
     command = [sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path), str(Path(__file__).parent)]
     moments = random.Random(7)
-    kills = 8
+    kills = 4
     for _ in range(kills):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None

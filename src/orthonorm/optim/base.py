@@ -114,21 +114,21 @@ class StiefelOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with _full_precision():
-            for group in self.param_groups:
-                params = [param for param in group["params"] if param.grad is not None]
-                if not group["manifold"]:
-                    self._euclidean_step(group, params)
-                    continue
-                for param in params:
-                    if grad_of(param).layout is not torch.strided:
-                        raise TypeError(
-                            "a weight on the manifold needs a dense gradient, got "
-                            f"{grad_of(param).layout}; build the layer with sparse=False or set "
-                            "manifold=False for this group"
-                        )
-                self._begin_step(group, params)
-                for blocks in batches(params, group["group_size"]):
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            if not group["manifold"]:
+                self._euclidean_step(group, params)
+                continue
+            for param in params:
+                if grad_of(param).layout is not torch.strided:
+                    raise TypeError(
+                        "a weight on the manifold needs a dense gradient, got "
+                        f"{grad_of(param).layout}; build the layer with sparse=False or set "
+                        "manifold=False for this group"
+                    )
+            self._begin_step(group, params)
+            for blocks in batches(params, group["group_size"]):
+                with _full_precision(blocks.params[0].device):
                     self._manifold_step(group, blocks)
         return loss
 
@@ -145,17 +145,25 @@ class StiefelOptimizer(Optimizer):
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
-    """Products in full float32: TF32's three digits would leave weights 1e-3 off the manifold."""
-    before = torch.get_float32_matmul_precision()
-    if before == "highest":
-        yield
-        return
-    torch.set_float32_matmul_precision("highest")
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Products in full float32: the three digits of TF32 or autocast would leave weights 1e-3 off the manifold."""
+    # Since torch 2.9 each backend has a setting of its own, and the common one cannot be read once they differ.
+    settings = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    backends: list[Any] = [backend for backend in settings if hasattr(backend, "fp32_precision")]
+    before = [backend.fp32_precision for backend in backends]
+    common = None if backends else torch.get_float32_matmul_precision()
     try:
-        yield
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        if common is not None:
+            torch.set_float32_matmul_precision("highest")
+        with torch.autocast(device.type, enabled=False):
+            yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
+        if common is not None:
+            torch.set_float32_matmul_precision(common)
 
 
 def _check_param(param: Tensor, group_size: int | None) -> None:

@@ -638,7 +638,10 @@ FAULTS: tuple[Fault, ...] = (
         name="samples are not uniform: rows keep the coordinate order",
         file="orthonorm/functional/stiefel.py",
         old="return project(torch.randn(n, d, generator=generator, dtype=wide, device=device)).to(dtype)",
-        new="return project(torch.randn(n, d, generator=generator, dtype=wide, device=device) + torch.eye(n, d, dtype=wide)).to(dtype)",
+        new=(
+            "return project(torch.randn(n, d, generator=generator, dtype=wide, device=device) "
+            "+ torch.eye(n, d, dtype=wide)).to(dtype)"
+        ),
         tests=("tests/functional/test_stiefel.py::test_haar_moments",),
     ),
     Fault(

@@ -127,7 +127,8 @@ class StiefelAdam(StiefelOptimizer):
         steps = [state["step"].item() for state in states]
         first = W.new_tensor([1 - beta1**t for t in steps])
         second = W.new_tensor([1 - beta2**t for t in steps])
-        rate = -group["lr"] / (first * ((v / second).sqrt() + group["eps"]))
+        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
+        rate = -lr / (first * ((v / second).sqrt() + group["eps"]))
         step = RETRACTIONS[group["retraction"]](W, m, rate[:, None, None])
         blocks.scatter(blocks.params, step)
 

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .inverse_sqrt import working_dtype
+
 __all__ = ["group_errors"]
 
 
@@ -25,7 +27,7 @@ def group_errors(W: Float[Tensor, "*batch n d"], sizes: tuple[int, ...] | None =
     sizes = (n,) if sizes is None else sizes
     if sum(sizes) != n:
         raise ValueError(f"the sizes of the groups must sum to the {n} rows; got {sizes}.")
-    X = W.detach().to(torch.float32 if W.device.type == "mps" else torch.float64)
+    X = W.detach().to(working_dtype(W))
     errors = []
     for part in X.split(sizes, dim=-2):
         eye = torch.eye(part.shape[-2], dtype=X.dtype, device=X.device)

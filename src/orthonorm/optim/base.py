@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import check_group_arguments
-from orthonorm.functional.inverse_sqrt import working_dtype
 from orthonorm.functional.layout import matrix_layout
 from orthonorm.functional.retractions import check_pair
 from orthonorm.functional.stiefel import project
@@ -195,9 +195,7 @@ def _put_on_manifold(group: dict[str, Any]) -> Start:
                 f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
                 "initialise it first"
             )
-        wide = W.to(working_dtype(W))
-        eye = torch.eye(W.shape[-2], dtype=wide.dtype, device=wide.device)
-        errors = (wide @ wide.mT - eye).abs().amax((-2, -1))
+        errors = group_errors(W).squeeze(-1)
         # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
         off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
         if any(off):

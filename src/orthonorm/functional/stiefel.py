@@ -184,7 +184,7 @@ def project(V: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """
     check_rows(V)
     if not bool(torch.isfinite(V).all()):
-        raise ValueError("only a finite matrix has a nearest orthonormal one, got NaN or infinity")
+        raise ValueError("only a finite matrix has a nearest orthonormal one, got NaN or infinity; initialise V first")
     A, _, Bt = torch.linalg.svd(V.to(working_dtype(V)), full_matrices=False)
     return (A @ Bt).to(V.dtype)
 

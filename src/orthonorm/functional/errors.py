@@ -22,6 +22,8 @@ def group_errors(W: Float[Tensor, "*batch n d"], sizes: tuple[int, ...] | None =
     Example:
         >>> group_errors(torch.tensor([[1.0, 0.0], [0.0, 1.1]]), (1, 1))
         tensor([0.0000, 0.2100], dtype=torch.float64)
+
+    Source: the constraint W W^T = I of equation (1) of the paper.
     """
     n = W.shape[-2]
     sizes = (n,) if sizes is None else sizes

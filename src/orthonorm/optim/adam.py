@@ -58,10 +58,8 @@ class StiefelAdam(StiefelOptimizer):
         >>> bool(W[:, :2].abs().max() < 0.1)
         True
 
-    Reference:
-        Kingma, Ba, Adam, 2015; one second moment a matrix as in Li, Li, Todorovic, Efficient
-        Riemannian optimization on the Stiefel manifold via the Cayley transform, 2020, whose moment
-        is the sum over the entries.
+    Source: Kingma, Ba, Adam, 2015; one second moment a matrix as in Li, Li, Todorovic, Efficient Riemannian
+    optimization on the Stiefel manifold via the Cayley transform, 2020, whose moment is the sum over the entries.
     """
 
     def __init__(

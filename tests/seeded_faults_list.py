@@ -602,9 +602,16 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="products keep the user's reduced precision",
         file="orthonorm/optim/base.py",
-        old='torch.set_float32_matmul_precision("highest")',
-        new="torch.set_float32_matmul_precision(before)",
+        old='backend.fp32_precision = "ieee"',
+        new="backend.fp32_precision = backend.fp32_precision",
         tests=("tests/optim/test_resources.py::test_the_users_matmul_precision_is_restored",),
+    ),
+    Fault(
+        name="a step follows autocast",
+        file="orthonorm/optim/base.py",
+        old="with torch.autocast(device.type, enabled=False):",
+        new="with torch.autocast(device.type, enabled=torch.is_autocast_enabled(device.type)):",
+        tests=("tests/optim/test_resources.py::test_a_step_does_not_follow_autocast",),
     ),
     Fault(
         name="the double penalty forgets the difference of the sides",
@@ -631,7 +638,10 @@ FAULTS: tuple[Fault, ...] = (
         name="samples are not uniform: rows keep the coordinate order",
         file="orthonorm/functional/stiefel.py",
         old="return project(torch.randn(n, d, generator=generator, dtype=wide, device=device)).to(dtype)",
-        new="return project(torch.randn(n, d, generator=generator, dtype=wide, device=device) + torch.eye(n, d, dtype=wide)).to(dtype)",
+        new=(
+            "return project(torch.randn(n, d, generator=generator, dtype=wide, device=device) "
+            "+ torch.eye(n, d, dtype=wide)).to(dtype)"
+        ),
         tests=("tests/functional/test_stiefel.py::test_haar_moments",),
     ),
     Fault(

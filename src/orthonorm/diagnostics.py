@@ -18,8 +18,8 @@ def orthogonality_error(model: nn.Module) -> dict[str, float]:
 
     $$\max_{\text{groups}} \max_{ij} |W W^T - I|_{ij}, \quad \text{before the scale } g$$
 
-    It is measured on the weight that the layer uses, in its own type. A value near 1 says that a direction of V is
-    lost; NaN, that V is not finite.
+    It is measured on the weight that the layer uses, in its own type. A lost direction of V
+    shows as 1 for a zero row, 1/2 for two equal rows, at least 1/n in a group of n; NaN says that V is not finite.
 
     Args:
         model: a module with orthogonal weights.
@@ -55,7 +55,7 @@ class LayerReport:
     error: float
     """Largest |W W^T - I| over the groups, before the scale."""
     condition: float
-    """Largest condition number of V over the groups, after centring; infinite where a direction is lost."""
+    """Largest condition number of V over the groups, after centring; 1e16 (round-off) to infinite where one is lost."""
     norm: float
     """Root mean square of the norms of V's rows: the effective rate is lr / norm^2."""
     scale: str

@@ -56,6 +56,7 @@ WRONG = {
     "a method of the root": (inverse_sqrt, (V[:5],), {"method": "qr"}, ValueError, "method must", "'qr'", "'newton'"),
     "Sigma not square": (inverse_sqrt, (V,), {}, ValueError, "square matrices", r"\(8, 5\)", r"\(\.\.\., n, n\)"),
     "Sigma a vector": (inverse_sqrt, (V[0],), {}, ValueError, "square matrices", r"\(5,\)", r"\(\.\.\., n, n\)"),
+    "Sigma complex": (inverse_sqrt, (V[:5] * 1j,), {}, TypeError, "must be real", "complex", "real rows"),
     "Sigma of integers": (inverse_sqrt, (V[:5].long(),), {}, TypeError, "floating", "int64", r"\.float\(\)"),
     "sizes": (group_errors, (V, (4, 3)), {}, ValueError, "must sum to the 8 rows", r"\(4, 3\)", ""),
 }

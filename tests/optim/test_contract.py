@@ -143,7 +143,7 @@ def test_schedulers(name):
     assert all(torch.equal(a, b) for a, b in zip(params, twins, strict=True))
 
 
-@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_rate_as_a_tensor(name, shape):
     cls, options = OPTIMIZERS[name]

@@ -33,8 +33,24 @@ def test_nothing_is_larger_than_the_weight(pair, shape):
     assert seen.entries <= W.numel()
 
 
-@pytest.mark.parametrize("precision", ["medium", "high", "highest"])
-def test_the_users_matmul_precision_is_restored(precision):
+def precisions() -> list[str]:
+    return [torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision]  # type: ignore[attr-defined]
+
+
+def set_one_backend() -> None:
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        pytest.param(lambda: torch.set_float32_matmul_precision("medium"), id="medium"),
+        pytest.param(lambda: torch.set_float32_matmul_precision("high"), id="high"),
+        pytest.param(lambda: torch.set_float32_matmul_precision("highest"), id="highest"),
+        pytest.param(set_one_backend, id="one backend"),  # after which torch cannot read the common setting
+    ],
+)
+def test_the_users_matmul_precision_is_restored(reduce):
     before = torch.get_float32_matmul_precision()
     seen = []
     W = on_manifold((3, 5))
@@ -42,16 +58,31 @@ def test_the_users_matmul_precision_is_restored(precision):
     optimizer = StiefelSGD([W], 0.1)
     handle = torch.Tensor.baddbmm
     try:
-        torch.set_float32_matmul_precision(precision)
+        reduce()
+        asked = precisions()
         with pytest.MonkeyPatch.context() as patch:
 
             def spy(*args, **kwargs):
-                seen.append(torch.get_float32_matmul_precision())
+                seen.extend(precisions())
                 return handle(*args, **kwargs)
 
             patch.setattr(torch, "baddbmm", spy)
             optimizer.step()
-        assert torch.get_float32_matmul_precision() == precision
+        assert precisions() == asked
     finally:
         torch.set_float32_matmul_precision(before)
-    assert set(seen) == {"highest"}
+    assert set(seen) == {"ieee"}
+
+
+@pytest.mark.parametrize(("cls", "options"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_a_step_does_not_follow_autocast(pair, cls, options):
+    results = []
+    for enabled in (False, True):
+        W = on_manifold((4, 9), None, 0, torch.float32)
+        W.grad = noise((4, 9), 0, torch.float32)
+        optimizer = cls([W], 0.1, metric=pair[0], retraction=pair[1], **options)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            optimizer.step()
+        results.append(W.detach())
+    assert torch.equal(*results)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from orthonorm.functional import orthonormalize
+from orthonorm.functional.errors import group_errors
+from orthonorm.functional.grouping import group_sizes
 
 from .timing import interleaved_medians, machine, product_rate
 
@@ -64,6 +66,7 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
     runs = {name: (lambda path=path: torch.autograd.grad(path(V), V, G)) for name, path in paths.items()}
     medians = interleaved_medians({"product": product, **runs}, rounds=rounds)
     floor = 10.0 * n * group * d * medians["product"] / operations
+    sizes = group_sizes(n, d, group_size=group)
     hard = spectrum_matrix(n, d, group, condition=1e3).to(device)
     return [
         {
@@ -73,16 +76,8 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
             "milliseconds": medians[name] * 1e3,
             "times the floor": medians[name] / floor,
             "times the loop of SVDs": medians[name] / medians["loop of SVDs, autograd"],
-            "error, Gaussian V": _error(path(V.detach()), group),
-            "error, condition 1e3": _error(path(hard), group),
+            "error, Gaussian V": float(group_errors(path(V.detach()), sizes).max()),
+            "error, condition 1e3": float(group_errors(path(hard), sizes).max()),
         }
         for name, path in paths.items()
     ]
-
-
-def _error(W: Tensor, group: int) -> float:
-    errors = []
-    for part in W.detach().to(torch.float64).split(group):
-        eye = torch.eye(part.shape[0], dtype=part.dtype, device=part.device)
-        errors.append(float((part @ part.mT - eye).abs().max()))
-    return max(errors)

@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .inverse_sqrt import working_dtype
+
 __all__ = ["group_errors"]
 
 
@@ -20,12 +22,14 @@ def group_errors(W: Float[Tensor, "*batch n d"], sizes: tuple[int, ...] | None =
     Example:
         >>> group_errors(torch.tensor([[1.0, 0.0], [0.0, 1.1]]), (1, 1))
         tensor([0.0000, 0.2100], dtype=torch.float64)
+
+    Source: the constraint W W^T = I of equation (1) of the paper.
     """
     n = W.shape[-2]
     sizes = (n,) if sizes is None else sizes
     if sum(sizes) != n:
         raise ValueError(f"the sizes of the groups must sum to the {n} rows; got {sizes}.")
-    X = W.detach().to(torch.float32 if W.device.type == "mps" else torch.float64)
+    X = W.detach().to(working_dtype(W))
     errors = []
     for part in X.split(sizes, dim=-2):
         eye = torch.eye(part.shape[-2], dtype=X.dtype, device=X.device)

@@ -136,10 +136,14 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
 
     Source: equation (3) of the paper for P; the derivative is the divided difference of Daleckii and Krein.
     """
+    if Sigma.is_complex():
+        raise TypeError(f"Sigma must be real; got {Sigma.dtype}. Give the Gram matrix of real rows.")
     if not Sigma.is_floating_point():
-        raise TypeError(f"Sigma must be a real floating tensor; got {Sigma.dtype}. Convert it with .float().")
+        raise TypeError(f"Sigma must be a floating tensor; got {Sigma.dtype}. Convert it with .float().")
     if Sigma.ndim < 2 or Sigma.shape[-1] != Sigma.shape[-2]:
-        raise ValueError(f"Sigma must be square matrices (..., n, n); got the shape {tuple(Sigma.shape)}.")
+        raise ValueError(
+            f"Sigma must be square matrices (..., n, n); got the shape {tuple(Sigma.shape)}. Give V @ V.mT, not V."
+        )
     if Sigma.numel() == 0:
         return Sigma.clone()
     S = Sigma.to(working_dtype(Sigma))

@@ -72,6 +72,8 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None) -> Matr
         16 orthonormal columns of length 64
         >>> print(matrix_layout((10, 16), group_size=4))
         3 groups of rows (4 + 3 + 3), orthonormal within a group
+
+    Source: the paper's group based orthogonalization, uncentred, with errata 3.
     """
     if len(shape) < 2:
         raise ValueError(

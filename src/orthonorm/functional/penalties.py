@@ -27,9 +27,8 @@ def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None
         >>> soft_orthogonality(torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])).item()
         9.0
 
-    Reference:
-        Bansal, Chen, Wang, Can we gain more from orthogonality regularizations in training deep
-        networks?, NeurIPS 2018, "SO".
+    Source: Bansal, Chen, Wang, Can we gain more from orthogonality regularizations in training deep networks?,
+    NeurIPS 2018, "SO".
     """
     total = W.new_zeros(W.shape[:-2])
     for block in _blocks(W, group_size):
@@ -63,8 +62,7 @@ def double_soft_orthogonality(
         >>> double_soft_orthogonality(torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])).item()
         19.0
 
-    Reference:
-        Bansal, Chen, Wang, NeurIPS 2018, "DSO".
+    Source: Bansal, Chen, Wang, NeurIPS 2018, "DSO".
     """
     total = W.new_zeros(W.shape[:-2])
     for block in _blocks(W, group_size):
@@ -74,7 +72,8 @@ def double_soft_orthogonality(
 
 def _blocks(W: Tensor, group_size: int | None) -> list[Tensor]:
     if not W.is_floating_point():
-        raise TypeError(f"a penalty needs a real floating point matrix, got {W.dtype}")
+        cure = "use a real weight" if W.is_complex() else "cast with W.float()"
+        raise TypeError(f"a penalty needs a real floating point matrix, got {W.dtype}; {cure}")
     layout = matrix_layout(tuple(W.shape[-2:]), group_size)
     return [W.mT] if layout.transposed else list(torch.split(W, list(layout.sizes), dim=-2))
 

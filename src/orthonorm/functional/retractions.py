@@ -119,9 +119,8 @@ def retract_qr(
         tensor([[ 0.7071,  0.7071,  0.0000],
                 [-0.7071,  0.7071,  0.0000]])
 
-    Reference:
-        The paper's appendix, QR retraction (transposed); Fukaya, Kannan, Nakatsukasa, Yamamoto,
-        Yanagisawa, Shifted Cholesky QR, SIAM J. Sci. Comput. 42, 2020.
+    Source: The paper's appendix, QR retraction (transposed); Fukaya, Kannan, Nakatsukasa, Yamamoto, Yanagisawa,
+    Shifted Cholesky QR, SIAM J. Sci. Comput. 42, 2020.
     """
     check_rows(W, Z)
     return _whiten(_step(W, Z, t), _triangular_pass, 2, W, Z)
@@ -150,8 +149,7 @@ def retract_polar(
         tensor([[ 0.7071,  0.7071,  0.0000],
                 [-0.7071,  0.7071,  0.0000]])
 
-    Reference:
-        Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 4.1.3.
+    Source: Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 4.1.3.
     """
     check_rows(W, Z)
     return _whiten(_step(W, Z, t), _symmetric_pass, 1, W, Z)
@@ -190,10 +188,9 @@ def retract_cayley(
         tensor([[ 0.,  1.,  0.],
                 [-1.,  0.,  0.]])
 
-    Reference:
-        The paper's appendix, Cayley transformation, with the skew matrix of Wen and Yin, A feasible
-        method for optimization with orthogonality constraints, Math. Program. 142, 2013; the solve
-        is smaller than their 2n x 2n one, see Note [The Cayley curve on the small side].
+    Source: The paper's appendix, Cayley transformation, with the skew matrix of Wen and Yin, A feasible method for
+    optimization with orthogonality constraints, Math. Program. 142, 2013; the solve is smaller than their 2n x 2n
+    one, see Note [The Cayley curve on the small side].
     """
     check_rows(W, Z)
     C = Z @ W.mT

@@ -98,8 +98,7 @@ def check_retraction(
         >>> print(check_retraction(lambda W, Z: W + Z, haar(3, 7, dtype=torch.float64)).ok)
         False
 
-    Reference:
-        Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, definition 4.1.1.
+    Source: Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, definition 4.1.1.
     """
     _check_point(W, X)
     X = _unit(_random_tangent(W, generator) if X is None else X)

@@ -50,6 +50,8 @@ def project_tangent(W: Float[Tensor, "*batch n d"], X: Float[Tensor, "*batch n d
         >>> X = project_tangent(W, torch.ones(2, 5))
         >>> bool((X @ W.mT + W @ X.mT).abs().max() < 1e-5)
         True
+
+    Source: Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 3.6.2.
     """
     check_rows(W, X)
     C = X @ W.mT
@@ -128,9 +130,8 @@ def riemannian_gradient(
         >>> bool((inner(W, g, X, "canonical") - X.sum()).abs() < 1e-5)
         True
 
-    Reference:
-        The paper's appendix on Riemannian optimization, transposed and with its two labels
-        exchanged: its "Euclidean" formula represents the differential under the canonical metric.
+    Source: The paper's appendix on Riemannian optimization, transposed and with its two labels exchanged: its
+    "Euclidean" formula represents the differential under the canonical metric.
     """
     check_rows(W, G)
     return _metric(metric).gradient(W, G)
@@ -160,6 +161,8 @@ def inner(
         >>> X = torch.tensor([[0.0, 2.0, 0.0], [-2.0, 0.0, 0.0]])
         >>> inner(W, X, X).item(), inner(W, X, X, "canonical").item()
         (8.0, 4.0)
+
+    Source: Edelman, Arias, Smith, The geometry of algorithms with orthogonality constraints, 1998, section 2.4.
     """
     check_rows(W, X, Y)
     return _metric(metric).inner(W, X, Y)
@@ -184,7 +187,7 @@ def project(V: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """
     check_rows(V)
     if not bool(torch.isfinite(V).all()):
-        raise ValueError("only a finite matrix has a nearest orthonormal one, got NaN or infinity")
+        raise ValueError("only a finite matrix has a nearest orthonormal one, got NaN or infinity; initialise V first")
     A, _, Bt = torch.linalg.svd(V.to(working_dtype(V)), full_matrices=False)
     return (A @ Bt).to(V.dtype)
 
@@ -217,8 +220,7 @@ def haar(
         >>> bool((W @ W.mT - torch.eye(3)).abs().max() < 1e-14)
         True
 
-    Reference:
-        Chikuse, Statistics on Special Manifolds, 2003, theorem 2.2.1.
+    Source: Chikuse, Statistics on Special Manifolds, 2003, theorem 2.2.1.
     """
     check_rows(torch.empty(n, d, dtype=dtype, device="meta"))
     wide = working_dtype(torch.empty(0, device=device))

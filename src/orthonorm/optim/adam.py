@@ -58,10 +58,8 @@ class StiefelAdam(StiefelOptimizer):
         >>> bool(W[:, :2].abs().max() < 0.1)
         True
 
-    Reference:
-        Kingma, Ba, Adam, 2015; one second moment a matrix as in Li, Li, Todorovic, Efficient
-        Riemannian optimization on the Stiefel manifold via the Cayley transform, 2020, whose moment
-        is the sum over the entries.
+    Source: Kingma, Ba, Adam, 2015; one second moment a matrix as in Li, Li, Todorovic, Efficient Riemannian
+    optimization on the Stiefel manifold via the Cayley transform, 2020, whose moment is the sum over the entries.
     """
 
     def __init__(
@@ -127,7 +125,8 @@ class StiefelAdam(StiefelOptimizer):
         steps = [state["step"].item() for state in states]
         first = W.new_tensor([1 - beta1**t for t in steps])
         second = W.new_tensor([1 - beta2**t for t in steps])
-        rate = -group["lr"] / (first * ((v / second).sqrt() + group["eps"]))
+        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
+        rate = -lr / (first * ((v / second).sqrt() + group["eps"]))
         step = RETRACTIONS[group["retraction"]](W, m, rate[:, None, None])
         blocks.scatter(blocks.params, step)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import check_group_arguments
-from orthonorm.functional.inverse_sqrt import working_dtype
 from orthonorm.functional.layout import matrix_layout
 from orthonorm.functional.retractions import check_pair
 from orthonorm.functional.stiefel import project
@@ -114,21 +114,21 @@ class StiefelOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with _full_precision():
-            for group in self.param_groups:
-                params = [param for param in group["params"] if param.grad is not None]
-                if not group["manifold"]:
-                    self._euclidean_step(group, params)
-                    continue
-                for param in params:
-                    if grad_of(param).layout is not torch.strided:
-                        raise TypeError(
-                            "a weight on the manifold needs a dense gradient, got "
-                            f"{grad_of(param).layout}; build the layer with sparse=False or set "
-                            "manifold=False for this group"
-                        )
-                self._begin_step(group, params)
-                for blocks in batches(params, group["group_size"]):
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            if not group["manifold"]:
+                self._euclidean_step(group, params)
+                continue
+            for param in params:
+                if grad_of(param).layout is not torch.strided:
+                    raise TypeError(
+                        "a weight on the manifold needs a dense gradient, got "
+                        f"{grad_of(param).layout}; build the layer with sparse=False or set "
+                        "manifold=False for this group"
+                    )
+            self._begin_step(group, params)
+            for blocks in batches(params, group["group_size"]):
+                with _full_precision(blocks.params[0].device):
                     self._manifold_step(group, blocks)
         return loss
 
@@ -145,17 +145,25 @@ class StiefelOptimizer(Optimizer):
 
 
 @contextmanager
-def _full_precision() -> Iterator[None]:
-    """Products in full float32: TF32's three digits would leave weights 1e-3 off the manifold."""
-    before = torch.get_float32_matmul_precision()
-    if before == "highest":
-        yield
-        return
-    torch.set_float32_matmul_precision("highest")
+def _full_precision(device: torch.device) -> Iterator[None]:
+    """Products in full float32: the three digits of TF32 or autocast would leave weights 1e-3 off the manifold."""
+    # Since torch 2.9 each backend has a setting of its own, and the common one cannot be read once they differ.
+    settings = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
+    backends: list[Any] = [backend for backend in settings if hasattr(backend, "fp32_precision")]
+    before = [backend.fp32_precision for backend in backends]
+    common = None if backends else torch.get_float32_matmul_precision()
     try:
-        yield
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        if common is not None:
+            torch.set_float32_matmul_precision("highest")
+        with torch.autocast(device.type, enabled=False):
+            yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
+        if common is not None:
+            torch.set_float32_matmul_precision(common)
 
 
 def _check_param(param: Tensor, group_size: int | None) -> None:
@@ -187,9 +195,7 @@ def _put_on_manifold(group: dict[str, Any]) -> Start:
                 f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
                 "initialise it first"
             )
-        wide = W.to(working_dtype(W))
-        eye = torch.eye(W.shape[-2], dtype=wide.dtype, device=wide.device)
-        errors = (wide @ wide.mT - eye).abs().amax((-2, -1))
+        errors = group_errors(W).squeeze(-1)
         # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
         off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
         if any(off):

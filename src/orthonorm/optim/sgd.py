@@ -77,9 +77,8 @@ class StiefelSGD(StiefelOptimizer):
         >>> bool((W @ W.mT - torch.eye(4)).abs().max() < 1e-6)
         True
 
-    Reference:
-        The paper's appendix on Riemannian optimization; Absil, Mahony, Sepulchre, Optimization
-        Algorithms on Matrix Manifolds, 2008, chapters 3, 4 and 8.
+    Source: The paper's appendix on Riemannian optimization; Absil, Mahony, Sepulchre, Optimization Algorithms on
+    Matrix Manifolds, 2008, chapters 3, 4 and 8.
     """
 
     def __init__(

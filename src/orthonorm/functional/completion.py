@@ -40,8 +40,13 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     X = X - mean
     if not bool(torch.isfinite(X).all()):
         return V, 0
+    threshold = X.shape[0] * torch.finfo(V.dtype).eps
+    Gram = X @ X.T
+    values = torch.linalg.eigvalsh(Gram / Gram.diagonal().amax().clamp_min(torch.finfo(X.dtype).tiny))
+    if values[0] > max(4 * threshold**2, 1e-12) * values[-1]:  # far from deficient: the slow SVD is not needed
+        return V, 0
     U, S, Rt = torch.linalg.svd(X / X.abs().amax().clamp_min(torch.finfo(X.dtype).tiny), full_matrices=False)
-    lost = int((len(S) * torch.finfo(V.dtype).eps * S[0] >= S).sum())
+    lost = int((threshold * S[0] >= S).sum())
     if lost == 0:
         return V, 0
     kept = len(S) - lost

@@ -75,6 +75,19 @@ def test_the_hook_logs_what_inspect_says_every_so_many_steps():
     assert len(logged) == 6
 
 
+def test_the_hook_writes_to_tensorboard(tmp_path: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    net = model()
+    with SummaryWriter(tmp_path) as writer:
+        on.OrthogonalityHook(net, writer.add_scalar).look(3)
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (scalar,) = events.Scalars("norm/2.weight")
+    assert (scalar.step, scalar.value) == (3, pytest.approx(on.inspect(net).layers[0].norm))
+
+
 @pytest.mark.parametrize("every", [0, -1])
 def test_the_period_is_positive(every: int):
     from orthonorm.integrations.lightning import OrthogonalityCallback
@@ -113,7 +126,7 @@ def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_pa
 
     trainer = Trainer(
         max_epochs=1, accelerator="cpu", logger=TensorBoardLogger(tmp_path), callbacks=[OrthogonalityCallback(every=2)],
-        accumulate_grad_batches=2, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+        accumulate_grad_batches=2, log_every_n_steps=1, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
         default_root_dir=tmp_path,
     )  # fmt: skip
     batches = torch.utils.data.DataLoader(torch.randn(32, 6), batch_size=4)  # type: ignore[arg-type]

@@ -78,7 +78,9 @@ class OLMConfig:
 def _row_length(module: nn.Module, name: str) -> int | None:
     """Return the length of a tensor's rows; None where it has none, which is refused later by name."""
     weight = module._parameters.get(name)
-    if weight is None or isinstance(weight, nn.parameter.UninitializedParameter) or weight.ndim < 2:
+    if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
+        return None
+    if weight.ndim < 2 or not weight.is_floating_point():
         return None
     groups, transposed = row_layout(module) if name == "weight" else (1, False)
     return as_rows(weight.detach(), groups=groups, transposed=transposed).shape[-1]

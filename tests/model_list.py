@@ -198,7 +198,9 @@ def make_timm(name: str, **size: int) -> nn.Module:
 def make_torchvision(name: str, **size: int) -> nn.Module:
     from torchvision import models
 
-    options: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in {"googlenet", "inception_v3"} else {}
+    options: dict[str, Any] = (
+        {"aux_logits": False, "init_weights": True} if name in {"googlenet", "inception_v3"} else {}
+    )
     return models.get_model(name, weights=None, num_classes=CLASSES, **options, **size)
 
 
@@ -260,7 +262,9 @@ def measure_safely(case: Case) -> dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], help="only architectures whose name contains one of these words")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="only architectures whose name contains one of these words"
+    )
     parser.add_argument("--output", type=Path, default=Path("docs/model_list.json"))
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -273,7 +277,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{case.source}/{case.name}: {verdict}", flush=True)
     versions = {name: __import__(name).__version__ for name in ("torch", "timm", "torchvision", "transformers")}
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps({"versions": versions, "group_size": CONFIG.group_size, "models": results}, indent=1))
+    options.output.write_text(
+        json.dumps({"versions": versions, "group_size": CONFIG.group_size, "models": results}, indent=1)
+    )
     return int(any(found["failures"] for found in results))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
@@ -15,11 +15,13 @@ import orthonorm as on
 
 @pytest.fixture
 def model() -> nn.Module:
-    return on.orthogonalize_(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)), on.OLMConfig(scale=True))
+    return on.orthogonalize_(
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)), on.OLMConfig(scale=True)
+    )
 
 
 @pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The labels of the weights computed so far."""
     labels: list[str] = []
     rows = on.OrthogonalWeightNorm.orthonormal_rows
@@ -29,7 +31,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return rows(self, V)
 
     monkeypatch.setattr(on.OrthogonalWeightNorm, "orthonormal_rows", counted)
-    yield labels
+    return labels
 
 
 def gradients(model: nn.Module) -> list[Tensor]:

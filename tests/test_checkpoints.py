@@ -17,7 +17,7 @@ CONFIG = on.OLMConfig(group_size=4, scale=True)
 def network() -> nn.Module:
     parts = [nn.Conv2d(3, 8, 3), nn.Linear(8, 6), nn.LSTM(6, 5), nn.MultiheadAttention(6, 2), nn.Linear(5, 2)]
     model = nn.ModuleList(parts)
-    return on.orthogonalize_(model, CONFIG, lambda module, fqn: fqn in {"0", "1", "2", "3"})
+    return on.orthogonalize_(model, CONFIG, lambda _, fqn: fqn in {"0", "1", "2", "3"})
 
 
 def save_safetensors(state: dict[str, torch.Tensor], path: Path) -> Path:

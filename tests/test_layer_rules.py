@@ -216,7 +216,9 @@ def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: t
 
 
 def test_the_default_filter_leaves_recurrent_attention_and_embedding_layers():
-    model = nn.ModuleList([nn.Embedding(9, 6), nn.LSTM(6, 6), nn.Linear(6, 6), nn.MultiheadAttention(6, 2), nn.Linear(6, 3)])
+    model = nn.ModuleList(
+        [nn.Embedding(9, 6), nn.LSTM(6, 6), nn.Linear(6, 6), nn.MultiheadAttention(6, 2), nn.Linear(6, 3)]
+    )
     on.orthogonalize_(model)
     assert list(on.orthogonality_error(model)) == ["2.weight", "3.out_proj.weight"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, jvp, vmap
+from torch.func import functional_call, grad, vmap
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 from torch.utils.checkpoint import checkpoint
 
@@ -44,7 +44,9 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 def assert_same(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     assert got.keys() == expected.keys() != set()
     for name, value in expected.items():
-        torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            got[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
@@ -123,17 +125,15 @@ def test_functional_transforms_of_a_model_with_attention_agree_with_loops():
         model.zero_grad()
         model(x).pow(3).mean().backward()
         expected.append(gradients(model))
-    one = grad(loss)(parameters, xs[0])
-    assert_same(one, expected[0])
-    direction = {name: torch.randn_like(p) for name, p in parameters.items()}
-    slope = jvp(lambda p: loss(p, xs[0]), (parameters,), (direction,))[1]
-    by_gradient = sum((one[name] * direction[name]).sum() for name in one)
-    torch.testing.assert_close(slope, by_gradient, rtol=1e-4, atol=1e-6)
+    for x, gradient in zip(xs, expected, strict=True):
+        assert_same(grad(loss)(parameters, x), gradient)
 
 
 def test_per_sample_gradients_agree_with_a_loop():
     torch.manual_seed(0)
-    model = on.orthogonalize_(nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), on.OLMConfig(scale=True), everything)
+    model = on.orthogonalize_(
+        nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), on.OLMConfig(scale=True), everything
+    )
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     xs = torch.randn(4, 5)
     per_sample = vmap(grad(lambda p, x: functional_call(model, p, (x,)).pow(2).sum()), (None, 0))(parameters, xs)

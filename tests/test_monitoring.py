@@ -42,7 +42,7 @@ BREAKS = [
 @pytest.mark.parametrize(("damage", "expected"), BREAKS)
 def test_the_layer_that_broke_is_named(damage: Callable[[nn.Module], None], expected: list[str]):
     net = model()
-    on.orthogonalize_(net, None, lambda module, fqn: fqn == "0")
+    on.orthogonalize_(net, None, lambda _, fqn: fqn == "0")
     damage(net)
     assert [problem.partition(":")[0] for problem in on.weight_problems(net)] == expected
     hook = on.OrthogonalityHook(net)
@@ -102,7 +102,9 @@ def test_a_model_without_orthogonal_weights_is_refused():
         on.OrthogonalityHook(nn.Linear(2, 2))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*does not have many workers:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*does not have many workers:UserWarning"
+)
 @pytest.mark.filterwarnings("ignore:.*`treespec, LeafSpec`.*:UserWarning", "ignore:You are using the:UserWarning")
 def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_path: Path):
     from lightning.pytorch import LightningModule, Trainer

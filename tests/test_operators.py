@@ -64,7 +64,9 @@ def test_the_spectrum_of_torchs_own_circular_convolution(stride: int):
     matrix = dense(lambda x: layer(x) - layer(torch.zeros_like(x)), (3, 4, 4)).detach()
     values = torch.linalg.svdvals(matrix)
     row = on.operator_norms(layer, torch.zeros(1, 3, 4, 4, dtype=torch.float64))[0]
-    assert (row.lower, row.upper, row.smallest) == pytest.approx((float(values[0]), float(values[0]), float(values[-1])))
+    assert (row.lower, row.upper, row.smallest) == pytest.approx(
+        (float(values[0]), float(values[0]), float(values[-1]))
+    )
     assert row.how == "fft"
 
 
@@ -77,7 +79,9 @@ ZERO = [
     pytest.param(lambda: nn.Conv2d(2, 3, 2, stride=3, padding=2), (2, 7, 7), id="stride beyond the kernel"),
     pytest.param(lambda: nn.Conv3d(1, 3, 3, padding=1), (1, 3, 4, 3), id="volumes"),
     pytest.param(lambda: nn.ConvTranspose1d(3, 2, 3, stride=2), (3, 5), id="transposed"),
-    pytest.param(lambda: nn.ConvTranspose2d(4, 2, 3, 2, 1, 1, groups=2), (4, 3, 3), id="transposed, groups, output padding"),
+    pytest.param(
+        lambda: nn.ConvTranspose2d(4, 2, 3, 2, 1, 1, groups=2), (4, 3, 3), id="transposed, groups, output padding"
+    ),
 ]
 
 
@@ -115,7 +119,9 @@ def test_a_linear_layer_is_exact():
 
 
 def chain() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2), nn.Flatten(), nn.Linear(12, 5))
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2), nn.Flatten(), nn.Linear(12, 5)
+    )
 
 
 def test_the_norm_of_a_chain_lies_between_the_bounds():
@@ -145,25 +151,35 @@ def weight(*shape: int) -> Tensor:
     return torch.zeros(shape)
 
 
-WRONG = [
-    pytest.param(lambda: circular_singular_values(weight(1, 1, 3), [5], stride=2), ValueError, "that 2 divides; got size 5", id="stride"),
-    pytest.param(lambda: circular_singular_values(weight(1, 1, 3), [5, 5]), ValueError, r"1 spatial.*got \[5, 5\]", id="size"),
-    pytest.param(lambda: zero_padded_bound(weight(1, 1, 3), [5], dilation=0), ValueError, "dilation needs a positive", id="dilation"),
-    pytest.param(lambda: linear_map_norm(F.relu, weight(2), iterations=0), ValueError, "at least 1; got 0", id="iterations"),
-    pytest.param(lambda: on.operator_norms(nn.ReLU(), weight(1, 2)), ValueError, "has no Linear", id="no layer"),
-    pytest.param(
+WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "stride": (
+        lambda: circular_singular_values(weight(1, 1, 3), [5], stride=2),
+        ValueError,
+        "that 2 divides; got size 5",
+    ),
+    "size": (lambda: circular_singular_values(weight(1, 1, 3), [5, 5]), ValueError, r"1 spatial.*got \[5, 5\]"),
+    "dilation": (lambda: zero_padded_bound(weight(1, 1, 3), [5], dilation=0), ValueError, "dilation needs a positive"),
+    "iterations": (lambda: linear_map_norm(F.relu, weight(2), iterations=0), ValueError, "at least 1; got 0"),
+    "no layer": (lambda: on.operator_norms(nn.ReLU(), weight(1, 2)), ValueError, "has no Linear"),
+    "circular padding of another amount": (
         lambda: on.operator_norms(nn.Conv1d(1, 1, 3, padding=2, padding_mode="circular"), weight(1, 1, 5)),
-        ValueError, "some outputs repeat", id="circular padding of another amount",
+        ValueError,
+        "some outputs repeat",
     ),
-    pytest.param(
+    "reflection": (
         lambda: on.operator_norms(nn.Conv1d(1, 1, 3, padding=1, padding_mode="reflect"), weight(1, 1, 5)),
-        ValueError, "Use 'zeros' or 'circular'", id="reflection",
+        ValueError,
+        "Use 'zeros' or 'circular'",
     ),
-    pytest.param(lambda: on.chain_norm(nn.Sequential(nn.BatchNorm1d(2)), weight(1, 2)), TypeError, "got '0', a BatchNorm1d", id="chain"),
-]  # fmt: skip
+    "chain": (
+        lambda: on.chain_norm(nn.Sequential(nn.BatchNorm1d(2)), weight(1, 2)),
+        TypeError,
+        "got '0', a BatchNorm1d",
+    ),
+}
 
 
-@pytest.mark.parametrize(("call", "exception", "message"), WRONG)
+@pytest.mark.parametrize(("call", "exception", "message"), WRONG.values(), ids=WRONG)
 def test_wrong_inputs(call: Callable[[], object], exception: type[Exception], message: str):
     with pytest.raises(exception, match=message):
         call()

@@ -50,7 +50,9 @@ def test_the_error_of_a_half_precision_layer_is_its_types_own(make: Callable[[],
 def test_a_half_precision_layer_trains(dtype: torch.dtype):
     layer = on.orthogonalize_(nn.Sequential(nn.Linear(16, 8)).to(dtype), on.OLMConfig(scale=True), everything)
     layer(torch.randn(4, 16, dtype=dtype)).float().square().sum().backward()
-    assert all(p.grad is not None and torch.isfinite(p.grad).all() and p.grad.dtype == dtype for p in layer.parameters())
+    assert all(
+        p.grad is not None and torch.isfinite(p.grad).all() and p.grad.dtype == dtype for p in layer.parameters()
+    )
 
 
 def small_model() -> nn.Module:
@@ -150,8 +152,11 @@ def test_a_checkpoint_loads_into_a_model_without_data_by_assignment():
 
 
 def test_assigning_the_weight_of_a_converted_layer_works():
-    for make, name in ((lambda: nn.LSTM(5, 6), "weight_hh_l0"), (lambda: nn.MultiheadAttention(6, 2), "in_proj_weight")):
-        layer = on.orthogonalize_(make(), on.OLMConfig(scale=True, center=False), lambda module, fqn: fqn == "")
+    for make, name in (
+        (lambda: nn.LSTM(5, 6), "weight_hh_l0"),
+        (lambda: nn.MultiheadAttention(6, 2), "in_proj_weight"),
+    ):
+        layer = on.orthogonalize_(make(), on.OLMConfig(scale=True, center=False), lambda _, fqn: fqn == "")
         X: Tensor = torch.randn_like(getattr(layer, name))
         setattr(layer, name, X)
         torch.testing.assert_close(getattr(layer, name).norm(dim=1), X.norm(dim=1))

@@ -17,8 +17,6 @@ from .modules import OrthogonalConvTranspose1d as OrthogonalConvTranspose1d
 from .modules import OrthogonalConvTranspose2d as OrthogonalConvTranspose2d
 from .modules import OrthogonalConvTranspose3d as OrthogonalConvTranspose3d
 from .modules import OrthogonalLinear as OrthogonalLinear
-from .optim import StiefelAdam as StiefelAdam
-from .optim import StiefelSGD as StiefelSGD
 from .monitoring import OrthogonalityHook as OrthogonalityHook
 from .monitoring import OrthogonalityWarning as OrthogonalityWarning
 from .monitoring import weight_metrics as weight_metrics
@@ -26,6 +24,8 @@ from .monitoring import weight_problems as weight_problems
 from .operators import LayerOperator as LayerOperator
 from .operators import chain_norm as chain_norm
 from .operators import operator_norms as operator_norms
+from .optim import StiefelAdam as StiefelAdam
+from .optim import StiefelSGD as StiefelSGD
 from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
 from .parametrizations import cached as cached
 from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm

@@ -65,7 +65,9 @@ def _attention(module: nn.Module) -> list[Target]:
 
 
 def _transformer(module: nn.Module) -> list[Target]:
-    parts = [(name, child) for name, child in module.named_children() if isinstance(child, nn.Linear | nn.MultiheadAttention)]
+    parts = [
+        (name, child) for name, child in module.named_children() if isinstance(child, nn.Linear | nn.MultiheadAttention)
+    ]
     return [replace(target, name=f"{name}.{target.name}") for name, child in parts for target in _targets(child)]
 
 

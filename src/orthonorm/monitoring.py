@@ -90,7 +90,9 @@ class OrthogonalityHook:
     Source: `weight_metrics` and `weight_problems`.
     """
 
-    def __init__(self, model: nn.Module, log: Callable[[str, float, int], Any] | None = None, *, every: int = 100) -> None:
+    def __init__(
+        self, model: nn.Module, log: Callable[[str, float, int], Any] | None = None, *, every: int = 100
+    ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 step; got {every}.")
         inspect(model)

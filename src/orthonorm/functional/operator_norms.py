@@ -43,7 +43,9 @@ def circular_singular_values(
     Args:
         weight: the kernel, `(out, in/groups, *kernel)`, any number of spatial dimensions.
         size: number of points of the input along each of them.
-        stride, dilation, groups: of the convolution.
+        stride: of the convolution, a number or one for each dimension.
+        dilation: likewise.
+        groups: the convolution's own groups.
 
     Returns:
         The singular values, in float64 where the device has it.
@@ -95,7 +97,9 @@ def zero_padded_bound(
     Args:
         weight: the kernel, `(out, in/groups, *kernel)`.
         size: number of points of the input along each spatial dimension.
-        stride, dilation, groups: of the convolution.
+        stride: of the convolution, a number or one for each dimension.
+        dilation: likewise.
+        groups: the convolution's own groups.
 
     Returns:
         The bound. It is certain up to the round-off of a float64 decomposition.
@@ -112,14 +116,15 @@ def zero_padded_bound(
     """
     sizes, strides, dilations = _spatial(weight, size, stride, dilation)
     circle = [
-        -(-(n + (k - 1) * d) // s) * s
-        for n, k, d, s in zip(sizes, weight.shape[2:], dilations, strides, strict=True)
+        -(-(n + (k - 1) * d) // s) * s for n, k, d, s in zip(sizes, weight.shape[2:], dilations, strides, strict=True)
     ]
     values = circular_singular_values(weight, circle, stride=strides, dilation=dilations, groups=groups)
     return float(values[0])
 
 
-def linear_map_norm(apply: Callable[[Tensor], Tensor], example: Float[Tensor, "..."], *, iterations: int = 100) -> float:
+def linear_map_norm(
+    apply: Callable[[Tensor], Tensor], example: Float[Tensor, "..."], *, iterations: int = 100
+) -> float:
     r"""Return a lower bound of the norm of a linear map, which power iteration brings close to it.
 
     $$x \leftarrow A^T A x / |A^T A x|, \qquad \|A\| \ge |A x| / |x|$$

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -189,13 +189,13 @@ def _size(entry: str) -> tuple[str, int, bool]:
     return name, int(size or 64), entry.endswith("*")
 
 
-def make_timm(name: str, **size: int) -> nn.Module:
+def make_timm(name: str, **size: Any) -> nn.Module:
     import timm
 
     return timm.create_model(name, pretrained=False, num_classes=CLASSES, **size)
 
 
-def make_torchvision(name: str, **size: int) -> nn.Module:
+def make_torchvision(name: str, **size: Any) -> nn.Module:
     from torchvision import models
 
     options: dict[str, Any] = (
@@ -210,7 +210,7 @@ TOKENS = 50
 def make_bert() -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
-    config = BertConfig(
+    config = cast(Any, BertConfig)(
         vocab_size=TOKENS, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
         num_labels=CLASSES,
     )  # fmt: skip

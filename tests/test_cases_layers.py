@@ -141,7 +141,7 @@ def test_case_19_a_large_weight_makes_no_large_square_and_costs_what_is_stated(n
         W = on.functional.orthonormalize(V, group_size=group)
         W.backward(torch.randn_like(V))
     assert largest.entries == n * d
-    # 10 n N_G d for the products with the weight; what is left are products of N_G x N_G matrices, and the factors of P.
+    # 10 n N_G d for the products with the weight; the rest are products of N_G x N_G matrices.
     stated = 10 * n * group * d
     small = n * group * group * 2 * 16
     assert stated * 0.95 <= flops.get_total_flops() <= stated + small

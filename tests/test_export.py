@@ -49,7 +49,7 @@ def converted(make: Callable[[], nn.Module]) -> nn.Module:
     return on.orthogonalize_(make(), on.OLMConfig(group_size=8, scale=True), chosen)
 
 
-def gradients(model: nn.Module, output: Tensor) -> list[Tensor]:
+def gradients(model: Any, output: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(output.pow(3).sum(), [p for p in model.parameters() if p.requires_grad]))
 
 
@@ -58,7 +58,7 @@ def gradients(model: nn.Module, output: Tensor) -> list[Tensor]:
     [
         # Inductor calls the C++ compiler, so one small model: the graphs are those of aot_eager.
         pytest.param("inductor", "small", "eigh", id="inductor"),
-        pytest.param("aot_eager", "convolutional", "newton", id="convolutional"),
+        pytest.param("aot_eager", "convolutional", "eigh", id="convolutional"),
         pytest.param("aot_eager", "transformer", "eigh", id="transformer"),
     ],
 )
@@ -67,7 +67,7 @@ def test_case_16_a_training_step_compiles_without_a_graph_break(backend: str, na
     torch.manual_seed(0)
     make, shape = MODELS[name]
     model = on.orthogonalize_(make(), on.OLMConfig(group_size=8, scale=True, method=method), chosen)
-    compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend=backend)
+    compiled: Any = torch.compile(copy.deepcopy(model), fullgraph=True, backend=backend)
     for _ in range(2):  # the second call has another V: the weight is no constant of the graph
         x = torch.randn(shape)
         expected, got = model(x), compiled(x)
@@ -134,7 +134,7 @@ def test_case_14_torchscript_of_a_folded_model(
 def test_case_14_dynamic_quantization_of_a_folded_model():
     model = converted(convolutional).eval()
     quantized = torch.ao.quantization.quantize_dynamic(on.fold(model), {nn.Linear}, torch.qint8)
-    assert type(quantized[5]) is torch.ao.nn.quantized.dynamic.Linear
+    assert type(quantized[5]).__module__ == "torch.ao.nn.quantized.dynamic.modules.linear"
     x = torch.randn(16, 3, 6, 6)
     with torch.no_grad():
         expected, got = model(x), quantized(x)

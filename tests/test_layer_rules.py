@@ -1,13 +1,15 @@
-"""Recurrent, attention, transformer and embedding layers: which tensors become orthogonal, and what computes with them."""
+"""Recurrent, attention, transformer, embedding layers: which tensors become orthogonal, and what computes with them."""
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import orthonorm as on
+from orthogonal_layers import free
 from orthonorm.layer_rules import RULES, find_rule
 
 RECURRENT = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}
@@ -24,8 +26,8 @@ def polar(matrix: Tensor) -> Tensor:
     return (U @ Vt).to(matrix.dtype)
 
 
-def recurrent(kind: type[nn.RNNBase], **options: object) -> nn.RNNBase:
-    return kind(5, 8, num_layers=2, bidirectional=True, **options)  # type: ignore[arg-type]
+def recurrent(kind: Any) -> Any:
+    return kind(5, 8, num_layers=2, bidirectional=True)
 
 
 @pytest.mark.parametrize(("kind", "gates"), RECURRENT.items(), ids=lambda value: getattr(value, "__name__", None))
@@ -52,7 +54,7 @@ def test_a_recurrent_layer_computes_with_the_orthogonal_weight_as_it_is_now(kind
         plain.load_state_dict(values)
         torch.testing.assert_close(layer(x)[0], plain(x)[0])
         with torch.no_grad():
-            layer.parametrizations.weight_hh_l1_reverse.original.normal_()  # type: ignore[union-attr]
+            free(layer, "weight_hh_l1_reverse").normal_()
         layer.flatten_parameters()
 
 
@@ -61,7 +63,7 @@ def test_a_recurrent_layers_gradient_reaches_v(kind: type[nn.RNNBase]):
     layer = recurrent(kind).double()
     on.orthogonalize_(layer, on.OLMConfig(scale=True), everything)
     x = torch.randn(4, 2, 5, dtype=torch.float64)
-    V = layer.parametrizations.weight_hh_l0.original  # type: ignore[union-attr]
+    V = free(layer, "weight_hh_l0")
     direction = torch.randn_like(V)
     layer(x)[0].square().sum().backward()
     slopes = []
@@ -75,16 +77,18 @@ def test_a_recurrent_layers_gradient_reaches_v(kind: type[nn.RNNBase]):
 
 
 def test_a_recurrent_layer_survives_copying_converting_and_folding():
-    layer = on.orthogonalize_(recurrent(nn.LSTM), on.OLMConfig(scale=True), everything)
+    layer: Any = on.orthogonalize_(recurrent(nn.LSTM), on.OLMConfig(scale=True), everything)
     x = torch.randn(6, 3, 5)
     expected = layer(x)[0]
-    copied, folded = copy.deepcopy(layer), on.fold(layer)
+    copied: Any = copy.deepcopy(layer)
+    folded: Any = on.fold(layer)
     assert type(folded) is nn.LSTM
     assert list(folded.state_dict()) == list(recurrent(nn.LSTM).state_dict())
+    module: Any
     for module in (copied, folded, layer):
         assert torch.equal(module(x)[0], expected)
     with torch.no_grad():
-        folded.weight_hh_l0.zero_()  # type: ignore[union-attr, operator]
+        folded.weight_hh_l0.zero_()
     assert not torch.equal(folded(x)[0], expected)
     torch.testing.assert_close(layer.double()(x.double())[0], expected.double(), rtol=1e-5, atol=1e-6)
 
@@ -94,15 +98,15 @@ def test_reset_parameters_of_a_recurrent_layer_resets_v_and_the_scale():
     on.orthogonalize_(layer, on.OLMConfig(scale=True), everything)
     before = layer.weight_hh_l0.detach().clone()
     layer.reset_parameters()
-    V = layer.parametrizations.weight_hh_l0.original  # type: ignore[union-attr]
+    V = free(layer, "weight_hh_l0")
     torch.testing.assert_close(layer.weight_hh_l0.norm(dim=1), V.norm(dim=1))
     assert not torch.allclose(layer.weight_hh_l0, before)
 
 
 def test_input_weights_are_taken_when_asked_for():
-    layer = on.orthogonalize_(nn.LSTM(6, 5), on.OLMConfig(input_weights=True), everything)
+    layer: Any = on.orthogonalize_(nn.LSTM(6, 5), on.OLMConfig(input_weights=True), everything)
     assert set(on.orthogonality_error(layer)) == {"weight_ih_l0", "weight_hh_l0"}
-    gate = layer.weight_ih_l0[:5]  # type: ignore[index]
+    gate = layer.weight_ih_l0[:5]
     torch.testing.assert_close(gate @ gate.mT, torch.eye(5), rtol=0, atol=1e-6)
 
 
@@ -114,15 +118,15 @@ def test_a_projected_lstm_has_several_groups_a_gate():
 
 
 @pytest.mark.parametrize(("kind", "gates"), CELLS.items(), ids=lambda value: getattr(value, "__name__", None))
-def test_cells(kind: type[nn.RNNCellBase], gates: int):
-    cell = on.orthogonalize_(kind(5, 8), None, everything)  # type: ignore[call-arg]
-    for gate in cell.weight_hh.chunk(gates):  # type: ignore[union-attr, operator]
+def test_cells(kind: Any, gates: int):
+    cell: Any = on.orthogonalize_(kind(5, 8), None, everything)
+    for gate in cell.weight_hh.chunk(gates):
         torch.testing.assert_close(gate @ gate.mT, torch.eye(8), rtol=0, atol=1e-6)
     assert len(cell(torch.randn(3, 5))) in (2, 3)
 
 
 @pytest.mark.parametrize("widths", [{}, {"kdim": 10, "vdim": 7}], ids=["fused", "unequal"])
-def test_each_projection_of_attention_is_orthogonal_by_itself(widths: dict[str, int]):
+def test_each_projection_of_attention_is_orthogonal_by_itself(widths: dict[str, Any]):
     layer = nn.MultiheadAttention(12, 3, batch_first=True, **widths)
     on.orthogonalize_(layer, on.OLMConfig(center=False), everything)
     names = ["q_proj_weight", "k_proj_weight", "v_proj_weight"] if widths else ["in_proj_weight"]
@@ -138,8 +142,8 @@ def test_heads_are_blocks_when_asked_for():
 
 
 def test_unequal_blocks_of_grouped_query_attention():
-    layer = on.orthogonal_weight_norm(nn.Linear(16, 16 + 4 + 4), center=False, blocks=(16, 4, 4))
-    for block in layer.weight.split((16, 4, 4)):  # type: ignore[union-attr, operator]
+    layer: Any = on.orthogonal_weight_norm(nn.Linear(16, 16 + 4 + 4), center=False, blocks=(16, 4, 4))
+    for block in layer.weight.split((16, 4, 4)):
         torch.testing.assert_close(block @ block.mT, torch.eye(len(block)), rtol=0, atol=1e-6)
 
 
@@ -154,7 +158,7 @@ def test_the_fast_path_of_a_transformer_layer_sees_the_orthogonal_weight(monkeyp
     assert len(on.orthogonality_error(model)) == 8
     model.eval()
     calls = []
-    native = torch._transformer_encoder_layer_fwd
+    native = getattr(torch, "_transformer_encoder_layer_fwd")  # noqa: B009  (torch exports it to nobody)
     monkeypatch.setattr(torch, "_transformer_encoder_layer_fwd", lambda *a: calls.append(1) or native(*a))
     x = torch.randn(3, 4, 16)
     mask = torch.tensor([[False] * 4, [False] * 3 + [True], [False] * 2 + [True] * 2])
@@ -172,7 +176,7 @@ def test_attention_alone_takes_its_fast_path_and_computes_its_weight_once(monkey
     layer = on.orthogonalize_(nn.MultiheadAttention(12, 2, batch_first=True), None, everything).eval()
     x = torch.randn(2, 5, 12)
     slow = layer(x, x, x)[0]
-    native, calls, counts = torch._native_multi_head_attention, [], []
+    native, calls, counts = getattr(torch, "_native_multi_head_attention"), [], []  # noqa: B009
     rows = on.OrthogonalWeightNorm.orthonormal_rows
     monkeypatch.setattr(torch, "_native_multi_head_attention", lambda *a, **k: calls.append(1) or native(*a, **k))
     monkeypatch.setattr(
@@ -185,15 +189,15 @@ def test_attention_alone_takes_its_fast_path_and_computes_its_weight_once(monkey
 
 
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag], ids=lambda kind: kind.__name__)
-def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: type[nn.Embedding]):
-    table = kind(10, 6, padding_idx=-8)
+def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: Any):
+    table: Any = kind(10, 6, padding_idx=-8)
     with torch.no_grad():
         table.weight[2].zero_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the zero row is no lost direction
         on.orthogonalize_(table, on.OLMConfig(scale=True, center=False), everything)
     assert on.inspect(table).layers[0].groups == "1 group of 5 rows and 1 group of 4 rows"
-    V = table.parametrizations.weight.original  # type: ignore[union-attr]
+    V = free(table, "weight")
     optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
     for _ in range(3):
         optimizer.zero_grad()
@@ -208,11 +212,11 @@ def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: t
     torch.testing.assert_close(directions @ directions.mT, torch.eye(5), rtol=0, atol=1e-6)
     on.recenter_(table)
     assert torch.equal(V[2], torch.zeros(6))
-    plain = on.fold(table)
+    plain: Any = on.fold(table)
     assert type(plain) is kind
-    assert torch.equal(plain.weight, table.weight)  # type: ignore[arg-type]
+    assert torch.equal(plain.weight, table.weight)
     table.load_state_dict(plain.state_dict())
-    torch.testing.assert_close(table.weight.norm(dim=1), plain.weight.norm(dim=1))  # type: ignore[union-attr, operator]
+    torch.testing.assert_close(table.weight.norm(dim=1), plain.weight.norm(dim=1))
 
 
 def test_the_default_filter_leaves_recurrent_attention_and_embedding_layers():
@@ -240,10 +244,10 @@ class Tied(nn.Module):
 
 
 def test_a_tied_embedding_stays_tied():
-    model = Tied(None)
+    model: Any = Tied(None)
     on.orthogonalize_(model, on.OLMConfig(scale=True), lambda module, _: not isinstance(module, Tied))
     assert torch.equal(model.embedding.weight, model.head.weight)
-    assert model.embedding.parametrizations.weight[0].scale is model.head.parametrizations.weight[0].scale  # type: ignore[index, union-attr]
+    assert model.embedding.parametrizations.weight[0].scale is model.head.parametrizations.weight[0].scale
 
 
 REFUSED = [

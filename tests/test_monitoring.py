@@ -128,7 +128,8 @@ def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_pa
 
     trainer = Trainer(
         max_epochs=1, accelerator="cpu", logger=TensorBoardLogger(tmp_path), callbacks=[OrthogonalityCallback(every=2)],
-        accumulate_grad_batches=2, log_every_n_steps=1, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+        accumulate_grad_batches=2, log_every_n_steps=1, enable_progress_bar=False,
+        enable_model_summary=False, enable_checkpointing=False,
         default_root_dir=tmp_path,
     )  # fmt: skip
     batches = torch.utils.data.DataLoader(torch.randn(32, 6), batch_size=4)  # type: ignore[arg-type]

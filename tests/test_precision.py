@@ -1,7 +1,7 @@
 """Half precision, autocast, gradient scaling, memory formats and devices without data: on the layers and on a model."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -107,10 +107,10 @@ def test_a_gradient_scaler_skips_an_overflow_and_steps_after_it():
     pytest.param(nn.Conv3d(4, 6, 3, padding=1), torch.channels_last_3d, id="volumes"),
     pytest.param(nn.ConvTranspose2d(8, 6, 3), torch.channels_last, id="transposed"),
 ])  # fmt: skip
-def test_channels_last_is_kept(layer: nn.Module, memory_format: torch.memory_format):
+def test_channels_last_is_kept(layer: Any, memory_format: torch.memory_format):
     shape = (2, layer.in_channels, *[5] * (layer.weight.ndim - 2))  # type: ignore[union-attr, operator, misc]
     x = torch.randn(*shape)  # type: ignore[arg-type]
-    layer = nn.Sequential(layer)
+    layer = cast(Any, nn.Sequential(layer))
     on.orthogonalize_(layer)
     expected = layer(x)
     layer.to(memory_format=memory_format)  # type: ignore[call-overload]

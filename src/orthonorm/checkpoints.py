@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +24,8 @@ def inspect_file(path: str | Path, config: OLMConfig | None = None) -> Inspectio
 
     A checkpoint of a converted model holds V and the scale, and its rows say what the model computes from them. In one
     of a plain or folded model every tensor of two or more dimensions gets a row, whose error is that of the tensor
-    itself: small where it is orthogonal. A file does not say how the rows were grouped, so that is asked for; the kernel
-    of a transposed or grouped convolution is taken as it lies, `(first dimension, rest)`.
+    itself: small where it is orthogonal. A file does not say how rows were grouped, so that is asked for; the kernel of
+    a transposed or grouped convolution is taken as it lies, `(first dimension, rest)`.
 
     Args:
         path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A
@@ -110,7 +111,7 @@ def _owner(name: str, tensor: Tensor, config: OLMConfig, scale: Tensor | None = 
         target = Target(name, {"center": False, "group_size": None}, blocks=len(tensor) // d)
     elif name == "in_proj_weight":
         target = Target(name, blocks=3)
-    options = config.options_for(target, d) | {"scale": scale is not None}
+    options: dict[str, Any] = config.options_for(target, d) | {"scale": scale is not None}
     owner = OrthogonalWeightNorm(tensor, **options, label=name)
     if scale is not None:
         with torch.no_grad():

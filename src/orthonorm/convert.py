@@ -64,7 +64,7 @@ class OLMConfig:
             )
 
     def options_for(self, target: Target, d: int | None) -> dict[str, Any]:
-        """Return the options of `orthogonal_weight_norm` for a tensor of rows of length d, group size cut to its limit."""
+        """Return the options of `orthogonal_weight_norm` for rows of length d, the group size cut to its limit."""
         options = asdict(self)
         del options["input_weights"]
         if not target.takes_blocks or self.blocks is None:

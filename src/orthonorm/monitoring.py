@@ -1,4 +1,4 @@
-"""The health of a model's orthogonal weights while it trains: numbers for a logger, and a warning that names the layer."""
+"""The health of a model's orthogonal weights while it trains: numbers for a logger, a warning with the layer's name."""
 
 import math
 import warnings

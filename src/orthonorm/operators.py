@@ -166,8 +166,8 @@ def _layer_operator(
         return LayerOperator(fqn, float(values[0]), float(values[0]), float(values[-1]), "fft")
     if module.padding_mode != "zeros":
         raise ValueError(
-            f"{fqn or 'the layer'} has padding_mode={module.padding_mode!r}, which copies inputs into the border, so no "
-            "bound follows from the kernel. Use 'zeros' or 'circular', or call linear_map_norm on it for a lower bound."
+            f"{fqn or 'the layer'} has padding_mode={module.padding_mode!r}, which copies inputs into the border, "
+            "so no bound follows from the kernel. Use 'zeros' or 'circular', or call linear_map_norm for a lower bound."
         )
     # A transposed convolution is the adjoint of the convolution from its output to its input, with the same kernel.
     upper = zero_padded_bound(weight, target if module.transposed else source, **options)

@@ -36,7 +36,9 @@ def circular_singular_values(
 ) -> Float[Tensor, " count"]:
     r"""Return all singular values of a convolution with circular padding, as an operator, the largest first.
 
-    $$\sigma(A) = \bigcup_f \sigma\big(s^{-1/2} [H(f) \; H(f + N/s) \; \dots]\big), \quad H \text{ the DFT of the kernel}$$
+    $$\sigma(A) = \bigcup_f \sigma\big(s^{-1/2} [H(f) \; H(f + N/s) \; \dots]\big)$$
+
+    with H the discrete Fourier transform of the kernel
 
     The output has `size / stride` points: the padding is that which keeps the size.
 

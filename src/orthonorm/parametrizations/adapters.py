@@ -1,4 +1,4 @@
-"""What torch's recurrent and attention modules need besides the parametrization: they read their weights on the side."""
+"""What torch's recurrent and attention modules need besides: they read their weights on the side."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ __all__ = ["cached", "look_up"]
 # Note [what the cache may hold]
 # A cached weight is right only for the V and the scale it was computed from, and only while they stay unchanged. So
 # - an entry holds the tensors it came from, not their ids alone, and is used for exactly these. Whatever stands in for
-#   V elsewhere (a tensor of functional_call, a wrapper of torch.func or vmap) is not a Parameter and is computed afresh;
+#   V elsewhere (a tensor of functional_call, a wrapper of torch.func) is no Parameter, and W is computed afresh;
 # - their versions are compared at each use: a change inside is an error, since one part of the step would have seen
 #   the old weight and another the new one;
 # - a weight computed under no_grad has no graph, so it is kept apart from the one with a graph;
@@ -120,7 +120,7 @@ def _version(tensor: Tensor) -> tuple[int, int]:
 
 def _changed(name: str, what: str) -> str:
     return (
-        f"{name} was read inside `cached`, then {what} was changed in place, so one part of this step would use the old "
-        "weight and another the new one. Leave the context before you step the optimizer, load a checkpoint or assign "
-        "a weight, and enter it again afterwards."
+        f"{name} was read inside `cached`, then {what} was changed in place, so one part of this step would use the "
+        "old weight and another the new one. Leave the context before you step the optimizer, load a checkpoint or "
+        "assign a weight, and enter it again afterwards."
     )

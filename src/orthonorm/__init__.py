@@ -1,6 +1,7 @@
 """Orthogonal weights for any PyTorch network: exact, fast and safe."""
 
 from . import functional as functional
+from .checkpoints import inspect_file as inspect_file
 from .convert import OLMConfig as OLMConfig
 from .convert import orthogonalize_ as orthogonalize_
 from .diagnostics import inspect as inspect
@@ -16,9 +17,17 @@ from .modules import OrthogonalConvTranspose1d as OrthogonalConvTranspose1d
 from .modules import OrthogonalConvTranspose2d as OrthogonalConvTranspose2d
 from .modules import OrthogonalConvTranspose3d as OrthogonalConvTranspose3d
 from .modules import OrthogonalLinear as OrthogonalLinear
+from .monitoring import OrthogonalityHook as OrthogonalityHook
+from .monitoring import OrthogonalityWarning as OrthogonalityWarning
+from .monitoring import weight_metrics as weight_metrics
+from .monitoring import weight_problems as weight_problems
+from .operators import LayerOperator as LayerOperator
+from .operators import chain_norm as chain_norm
+from .operators import operator_norms as operator_norms
 from .optim import StiefelAdam as StiefelAdam
 from .optim import StiefelSGD as StiefelSGD
 from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
+from .parametrizations import cached as cached
 from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm
 from .propagation import signal_propagation as signal_propagation
 

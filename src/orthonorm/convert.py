@@ -1,17 +1,18 @@
 """Conversion of a whole model: which layers, how, and all or nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 from .functional.grouping import check_group_arguments, row_limit
 from .functional.roots import choose_method
 from .functional.rows import as_rows
+from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
 from .parametrizations.registration import build, orthogonal_weights, register, row_layout
+from .parametrizations.weight_norm import OrthogonalWeightNorm
 
 __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
 
@@ -28,6 +29,9 @@ class OLMConfig:
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         scale: False; True for a learned factor a row that starts at the norms of the rows; or a fixed number.
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`.
+        blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (the q, k and v of a fused
+            projection, heads); None for what the type of the layer says.
+        input_weights: also take `weight_ih` of recurrent layers, not only `weight_hh`.
 
     Raises:
         TypeError, ValueError: if an argument could not be right for any layer.
@@ -45,6 +49,8 @@ class OLMConfig:
     grouping: str = "balanced"
     scale: bool | float = False
     method: str = "auto"
+    blocks: int | Sequence[int] | None = None
+    input_weights: bool = False
 
     def __post_init__(self) -> None:
         """Refuse at construction what no layer could take."""
@@ -57,47 +63,46 @@ class OLMConfig:
                 f"scale must be False, True (learned, one a row) or a positive number; got {self.scale!r}."
             )
 
-    def options_for(self, module: nn.Module) -> dict[str, Any]:
-        """Return the options of `orthogonal_weight_norm` for one layer, with the group size cut to its limit."""
-        groups, transposed = row_layout(module)
-        d = as_rows(module.weight.detach(), groups=groups, transposed=transposed).shape[-1]  # type: ignore[union-attr]
-        size = self.group_size and min(self.group_size, max(1, row_limit(d, self.center)))
-        return asdict(self) | {"group_size": size}
+    def options_for(self, target: Target, d: int | None) -> dict[str, Any]:
+        """Return the options of `orthogonal_weight_norm` for rows of length d, the group size cut to its limit."""
+        options = asdict(self)
+        del options["input_weights"]
+        if not target.takes_blocks or self.blocks is None:
+            options["blocks"] = target.blocks
+        options |= target.options
+        if d is not None and options["group_size"]:
+            options["group_size"] = min(options["group_size"], max(1, row_limit(d, options["center"])))
+        return options
 
 
-_CONVOLUTIONS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
-_SUPPORTED = (nn.Linear, *_CONVOLUTIONS)
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return isinstance(module._parameters.get("weight"), nn.parameter.UninitializedParameter)
+def _row_length(module: nn.Module, name: str) -> int | None:
+    """Return the length of a tensor's rows; None where it has none, which is refused later by name."""
+    weight = module._parameters.get(name)
+    if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
+        return None
+    if weight.ndim < 2 or not weight.is_floating_point():
+        return None
+    groups, transposed = row_layout(module) if name == "weight" else (1, False)
+    return as_rows(weight.detach(), groups=groups, transposed=transposed).shape[-1]
 
 
 def default_filter(model: nn.Module) -> Filter:
     """Return the filter that takes every Conv and Linear but what has nothing to gain from it.
 
     Left out are depthwise convolutions (one input channel a group), layers of fewer than 3 inputs a row, and the last
-    Linear of the model, its classifier, which the paper keeps plain.
+    Linear of the model, its classifier, which the paper keeps plain. Recurrent, attention and embedding layers are
+    taken only when a filter chooses them: orthogonal gates or tables are another model, not a better start of it.
     """
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     last = linears[-1] if linears else None
 
     def keep(module: nn.Module, _: str) -> bool:
-        if not isinstance(module, _SUPPORTED) or module is last:
+        if not isinstance(module, BY_DEFAULT) or module is last:
             return False
         if isinstance(module, nn.modules.conv._ConvNd) and 1 < module.groups == module.in_channels:
             return False
-        if _is_lazy(module):
-            return True  # a lazy module: that it must see a batch first is said where it is converted
-        groups, transposed = row_layout(module)
-        return as_rows(module.weight.detach(), groups=groups, transposed=transposed).shape[-1] >= 3
+        d = _row_length(module, "weight")
+        return d is None or d >= 3  # what has no weight of its own is refused by name, with the cure
 
     return keep
 
@@ -105,9 +110,13 @@ def default_filter(model: nn.Module) -> Filter:
 def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn: Filter | None = None) -> nn.Module:
     """Make the weights of a model's layers orthogonal, in place, and keep them so while it trains.
 
-    Each chosen layer gets `orthogonal_weight_norm` on its weight: `W = Sigma^{-1/2} (V - mean)`, where V starts as the
+    Each chosen layer gets `orthogonal_weight_norm` on its weights: `W = Sigma^{-1/2} (V - mean)`, where V starts as the
     weight that was there. Parameters stay the same objects, a plain checkpoint loads as before, and nothing is changed
     if any layer is refused. Weights that layers share stay shared.
+
+    Which tensors of a layer become orthogonal is a table, `orthonorm.layer_rules`: the weight of a Linear, convolution
+    or Embedding (but its padding row), `weight_hh` of a recurrent layer or cell (uncentred, each gate one group), the
+    projections of `nn.MultiheadAttention` (q, k and v each by itself) with its output projection.
 
     Args:
         model: any module.
@@ -119,7 +128,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
         The model.
 
     Raises:
-        TypeError: if the filter chooses a module that is neither a Linear nor a convolution.
+        TypeError: if the filter chooses a module that the table does not know.
         ValueError: if no layer is chosen, a chosen one is parametrized already, or a layer that shares its weight with
             a chosen one is not chosen.
 
@@ -145,29 +154,48 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     chosen = [(fqn, module) for fqn, module in model.named_modules() if choose(module, fqn)]
     if not chosen:
         raise ValueError(_nothing_chosen(model, default=filter_fn is None))
-    plans = []
+    plans: dict[tuple[int, str], _Plan] = {}
     for fqn, module in chosen:
-        if not isinstance(module, _SUPPORTED):
-            raise TypeError(
-                f"orthogonalize_ converts Linear and convolution layers; the filter chose {fqn or 'the model'!r}, "
-                f"a {type(module).__name__}. Narrow the filter, or call orthogonal_weight_norm(module, name) on it."
-            )
-        label = f"{fqn}.weight" if fqn else "weight"
-        convertible = not parametrize.is_parametrized(module, "weight") and not _is_lazy(module)
-        options = config.options_for(module) if convertible else asdict(config)
-        plans.append((module, build(module, "weight", options, label=label)))
-    _check_shared_weights(model, [module for module, _ in plans])
+        for target in _targets(module, fqn, config):
+            path, _, name = target.name.rpartition(".")
+            owner = module.get_submodule(path)
+            if (id(owner), name) not in plans:  # an attention's output projection is a Linear of its own, too
+                options = config.options_for(target, _row_length(owner, name))
+                label = f"{fqn}.{target.name}" if fqn else target.name
+                plans[id(owner), name] = _Plan(owner, name, build(owner, name, options, label=label))
+    _check_shared_weights(model, list(plans.values()))
     scales: dict[int, Any] = {}
-    for module, parametrization in plans:
-        key = id(module._parameters["weight"])
-        register(module, "weight", parametrization)
-        parametrization.scale = scales.setdefault(key, parametrization.scale)
+    for plan in plans.values():
+        key = id(plan.module._parameters[plan.name])
+        register(plan.module, plan.name, plan.parametrization)
+        plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
     return model
 
 
+class _Plan(NamedTuple):
+    module: nn.Module
+    name: str
+    parametrization: OrthogonalWeightNorm
+
+
+def _targets(module: nn.Module, fqn: str, config: OLMConfig) -> list[Target]:
+    """Return the tensors of a chosen module that are to become orthogonal."""
+    rule = find_rule(module)
+    label = fqn or "the model"
+    if rule is None:
+        raise TypeError(
+            f"orthogonalize_ knows {known_types()}; the filter chose {label!r}, a {type(module).__name__}. Narrow the "
+            "filter, or call orthogonal_weight_norm(module, name) on it."
+        )
+    try:
+        return [target for target in rule(module) if config.input_weights or not target.input_weight]
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{label}: {error}") from None
+
+
 def _nothing_chosen(model: nn.Module, default: bool) -> str:
-    candidates = sum(isinstance(module, _SUPPORTED) for module in model.modules())
-    if 0 < candidates == sum(1 for _ in orthogonal_weights(model)):
+    candidates = sum(isinstance(module, BY_DEFAULT) for module in model.modules())
+    if 0 < candidates == sum(isinstance(module, BY_DEFAULT) for _, module, _, _ in orthogonal_weights(model)):
         return (
             f"every Linear and convolution layer of this {type(model).__name__} is orthogonal already. "
             "Call fold_ first to convert them anew."
@@ -184,13 +212,21 @@ def _nothing_chosen(model: nn.Module, default: bool) -> str:
     )
 
 
-def _check_shared_weights(model: nn.Module, chosen: list[nn.Module]) -> None:
-    """Refuse to convert one user of a shared weight and not the others: they would compute with different weights."""
-    weights = {id(module._parameters["weight"]) for module in chosen}
-    taken = set(map(id, chosen))
+def _check_shared_weights(model: nn.Module, plans: list[_Plan]) -> None:
+    """Refuse to convert one user of a shared weight and not the others, or the users in different ways."""
+    shared: dict[int, _Plan] = {}
+    for plan in plans:
+        first = shared.setdefault(id(plan.module._parameters[plan.name]), plan)
+        if first.parametrization.key() != plan.parametrization.key():
+            raise ValueError(
+                f"{plan.parametrization.label} shares its tensor with {first.parametrization.label}, but the two would "
+                "be made orthogonal in different ways (their types, or a padding row, differ). Leave both out, or "
+                "call orthogonal_weight_norm on both with the same options."
+            )
+    taken = {(id(plan.module), plan.name) for plan in plans}
     for fqn, module in model.named_modules():
         for name, parameter in module._parameters.items():
-            if id(parameter) in weights and not (id(module) in taken and name == "weight"):
+            if id(parameter) in shared and (id(module), name) not in taken:
                 raise ValueError(
                     f"{fqn}.{name} shares its tensor with a chosen layer but is not chosen itself, so the two would "
                     "no longer compute with one weight. Choose both, or leave both out."

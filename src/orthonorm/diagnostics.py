@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from .functional.errors import group_errors
-from .functional.rows import as_rows
 from .parametrizations.registration import free_matrix, orthogonal_weights
 from .parametrizations.weight_norm import OrthogonalWeightNorm
 
-__all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error"]
+__all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error", "report_weight"]
 
 
 def orthogonality_error(model: nn.Module) -> dict[str, float]:
@@ -99,7 +98,7 @@ def inspect(model: nn.Module) -> Inspection:
 
     Source: the quantities of equation (3) of the paper.
     """
-    return Inspection(tuple(_report(key, owner, V) for key, owner, V in _weights(model)))
+    return Inspection(tuple(report_weight(key, owner, V) for key, owner, V in _weights(model)))
 
 
 def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
@@ -116,8 +115,9 @@ def _error(owner: OrthogonalWeightNorm, V: Tensor) -> float:
         return float(group_errors(owner.orthonormal_rows(V), owner.sizes).amax())
 
 
-def _report(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
-    rows = as_rows(V, groups=owner.groups, transposed=owner.transposed).to(torch.float64)
+def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
+    """Return the report of the weight that `owner` makes of `V`."""
+    rows = owner.rows(V).to(torch.float64)
     norm = float(rows.square().sum(-1).mean().sqrt()) if V.numel() else 0.0
     centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows
     conditions = [_condition(matrix) for part in centred for matrix in part.split(owner.sizes)]

@@ -1,11 +1,13 @@
 """Folding: a model with orthogonal weights becomes the plain model that computes the same."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from .parametrizations.adapters import restore
 from .parametrizations.registration import free_matrix, load_plain_weight, orthogonal_weights
 
 __all__ = ["fold", "fold_"]
@@ -43,8 +45,9 @@ def fold_(model: nn.Module) -> nn.Module:
             )
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]
-    for (_, module, name, _), value in zip(found, values, strict=True):
+    for (_, module, name, owner), value in zip(found, values, strict=True):
         _fold_weight(module, name, value)
+        _move_before(module._parameters, name, owner.followers)
     return model
 
 
@@ -62,6 +65,15 @@ def _fold_weight(module: nn.Module, name: str, value: Tensor) -> None:
             if getattr(hook, "hook", None) is load_plain_weight:
                 del module._load_state_dict_pre_hooks[key]
         _set_class(module, _plain_class(type(module)))
+        restore(module)
+
+
+def _move_before(parameters: dict[str, Any], name: str, followers: tuple[str, ...]) -> None:
+    """Put an entry back where it was: optimizers and their state_dicts know parameters by their order."""
+    keys = list(parameters)
+    behind = keys[min((keys.index(key) for key in followers if key in keys), default=len(keys)) :]
+    for key in [name, *(key for key in behind if key != name)]:
+        parameters[key] = parameters.pop(key)
 
 
 def _set_class(module: nn.Module, cls: type) -> None:

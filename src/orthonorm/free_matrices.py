@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from .functional.completion import complete_rank
-from .functional.rows import from_rows
 from .parametrizations.registration import free_matrix, orthogonal_weights
 
 __all__ = ["param_groups", "recenter_"]
@@ -52,7 +51,7 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
                 for W in matrix.split(owner.sizes)
             ]
             W = torch.cat(rows).view(owner.groups, -1, rows[0].shape[-1])
-            V.copy_(norm * from_rows(W, V.shape, transposed=owner.transposed))
+            V.copy_(owner.assemble(norm * W, V))
     return model
 
 

@@ -2,6 +2,9 @@
 
 from .inverse_sqrt import inverse_sqrt as inverse_sqrt
 from .layout import matrix_layout as matrix_layout
+from .operator_norms import circular_singular_values as circular_singular_values
+from .operator_norms import linear_map_norm as linear_map_norm
+from .operator_norms import zero_padded_bound as zero_padded_bound
 from .orthonormalize import orthonormalize as orthonormalize
 from .penalties import double_soft_orthogonality as double_soft_orthogonality
 from .penalties import soft_orthogonality as soft_orthogonality

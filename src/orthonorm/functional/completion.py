@@ -32,7 +32,9 @@ def fixed_rows(n: int, d: int, *, dtype: torch.dtype, device: torch.device | Non
 def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tensor, "n d"], int]:
     """Return `V` with its lost directions filled, and how many they were; `V` itself where none is lost.
 
-    A direction is lost where its singular value is below `n` eps (of V's type) of the largest. A matrix that is not
+    A direction is lost where its singular value is below `n` eps of the largest: eps of V's type, and that of float32
+    for half precision, whose numbers are exact where Sigma is formed (a Gaussian square matrix has directions below
+    `n` eps of bfloat16). A matrix that is not
     finite is returned as it is.
     """
     X = V.detach().to(torch.float64 if V.device.type != "mps" else torch.float32)
@@ -40,8 +42,13 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     X = X - mean
     if not bool(torch.isfinite(X).all()):
         return V, 0
+    threshold = X.shape[0] * min(torch.finfo(V.dtype).eps, torch.finfo(torch.float32).eps)
+    Gram = X @ X.T
+    values = torch.linalg.eigvalsh(Gram / Gram.diagonal().amax().clamp_min(torch.finfo(X.dtype).tiny))
+    if values[0] > max(4 * threshold**2, 1e-12) * values[-1]:  # far from deficient: the slow SVD is not needed
+        return V, 0
     U, S, Rt = torch.linalg.svd(X / X.abs().amax().clamp_min(torch.finfo(X.dtype).tiny), full_matrices=False)
-    lost = int((len(S) * torch.finfo(V.dtype).eps * S[0] >= S).sum())
+    lost = int((threshold * S[0] >= S).sum())
     if lost == 0:
         return V, 0
     kept = len(S) - lost

@@ -1,4 +1,5 @@
 """Orthogonal weight normalization as a parametrization of a module's tensor."""
 
+from .cached import cached as cached
 from .registration import orthogonal_weight_norm as orthogonal_weight_norm
 from .weight_norm import OrthogonalWeightNorm as OrthogonalWeightNorm

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthonorm.functional.grouping import check_group_arguments
-from orthonorm.functional.rows import as_rows
 
+from .adapters import adapt
 from .weight_norm import OrthogonalWeightNorm
 
 __all__ = [
@@ -106,8 +106,11 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
 def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
     """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work."""
     first = all(owner is not module for _, owner, _, _ in orthogonal_weights(module))
+    names = list(module._parameters)
+    parametrization.followers = tuple(names[names.index(name) + 1 :])
     parametrize.register_parametrization(module, name, parametrization)
     if first:  # another tensor of the module may carry another parametrization already, which has neither
+        adapt(module)
         module.register_load_state_dict_pre_hook(load_plain_weight)
         if callable(getattr(module, "reset_parameters", None)):
             type(module).reset_parameters = _reset_parameters  # type: ignore[attr-defined]
@@ -146,8 +149,7 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         if isinstance(owner.scale, Tensor):
             scale = owner.scale  # kept where the shape is wrong, which torch is about to say
             if isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape:
-                rows = as_rows(weight, groups=owner.groups, transposed=owner.transposed)
-                scale = rows.norm(dim=-1).flatten()
+                scale = owner.rows(weight).norm(dim=-1).flatten()
             state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale
 
 
@@ -158,8 +160,11 @@ def _reset_parameters(module: nn.Module) -> None:
         names = list(module.parametrizations)  # type: ignore[arg-type]
         weights = {name: getattr(module, name) for name in names}
         before = {name: weight._version for name, weight in weights.items()}
+        free = {name: (V := free_matrix(module, name), V._version) for name in names}
         type(module).__mro__[1].reset_parameters(module)  # type: ignore[attr-defined]
         written = {name: weight.clone() for name, weight in weights.items() if weight._version != before[name]}
+        # A recurrent layer writes into all its parameters, V and the scale themselves among them.
+        written |= {name: V.detach().clone() for name, (V, version) in free.items() if V._version != version}
     for name, weight in written.items():
         setattr(module, name, weight)
         owner = module.parametrizations[name][0]  # type: ignore[index]

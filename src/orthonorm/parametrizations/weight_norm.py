@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,8 @@ from orthonorm.functional.grouping import group_sizes, row_limit
 from orthonorm.functional.orthonormalize import orthonormalize_groups
 from orthonorm.functional.roots import choose_method
 from orthonorm.functional.rows import as_rows, from_rows
+
+from .cached import look_up
 
 __all__ = ["OrthogonalWeightNorm"]
 
@@ -29,6 +31,7 @@ class OrthogonalWeightNorm(nn.Module):
         weight: the tensor to be normalized, which tells shape, type and device: `(out, in/groups, *kernel)`.
         group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
         groups, transposed: the layout of a convolution's weight.
+        constant_row: a row that is left as it is and gets no gradient (an embedding's padding); None for none.
         label: how messages name the weight.
 
     Raises:
@@ -54,16 +57,18 @@ class OrthogonalWeightNorm(nn.Module):
         method: str = "auto",
         groups: int = 1,
         transposed: bool = False,
+        constant_row: int | None = None,
         label: str = "the weight",
     ) -> None:
         super().__init__()
         _check_weight(weight, label)
         choose_method(method, weight.device)
         self.shape = tuple(weight.shape)
-        _, n, d = as_rows(weight.detach(), groups=groups, transposed=transposed).shape
+        self.groups, self.transposed, self.constant_row = groups, transposed, constant_row
+        _, n, d = self.rows(weight.detach()).shape
         self.center, self.method, self.label = center, method, label
+        self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
-        self.groups, self.transposed = groups, transposed
         self.limit = row_limit(d, center)
         try:
             self.sizes = tuple(
@@ -83,17 +88,42 @@ class OrthogonalWeightNorm(nn.Module):
 
     def forward(self, V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""
+        if torch.compiler.is_compiling():
+            return self._weight(V)
+        sources = (V, self.scale) if isinstance(self.scale, Tensor) else (V,)
+        return look_up(self, self.key(), sources, lambda: self._weight(V))
+
+    def _weight(self, V: Tensor) -> Tensor:
         rows = self.orthonormal_rows(V)
         if isinstance(self.scale, Tensor):
             rows = rows * self.scale.view(*rows.shape[:-1], 1)
         elif self.scale is not False:
             rows = rows * self.scale
+        return self.assemble(rows, V)
+
+    def key(self) -> Hashable:
+        """Return what decides the weight besides V and the values of a learned scale."""
+        scale = self.scale if not isinstance(self.scale, Tensor) else "learned"
+        layout = (self.groups, self.transposed, self.constant_row)
+        return self.sizes, self.center, self.method, *layout, scale
+
+    def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
+        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups."""
+        rows = as_rows(V, groups=self.groups, transposed=self.transposed)
+        if self.constant_row is None:
+            return rows
+        return torch.cat([rows[:, : self.constant_row], rows[:, self.constant_row + 1 :]], dim=1)
+
+    def assemble(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the tensor of the shape of `V` whose `rows` are the given ones; a constant row comes from `V`."""
+        if self.constant_row is not None:
+            i = self.constant_row
+            rows = torch.cat([rows[:, :i], V.detach()[None, i : i + 1], rows[:, i:]], dim=1)
         return from_rows(rows, V.shape, transposed=self.transposed)
 
     def orthonormal_rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
         """Return the orthonormal rows before the scale, one matrix for each of a convolution's groups."""
-        rows = as_rows(V, groups=self.groups, transposed=self.transposed)
-        return orthonormalize_groups(rows, self.sizes, center=self.center, method=self.method)
+        return orthonormalize_groups(self.rows(V), self.sizes, center=self.center, method=self.method)
 
     def right_inverse(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the V that stands for `weight`: itself, so the layer becomes the orthonormal matrix nearest to it.
@@ -109,7 +139,7 @@ class OrthogonalWeightNorm(nn.Module):
                 f"{self.label} has the shape {self.shape}; got a tensor of shape {tuple(weight.shape)} for it. "
                 "Assign one of the same shape, or build another layer."
             )
-        rows = as_rows(weight.detach(), groups=self.groups, transposed=self.transposed)
+        rows = self.rows(weight.detach())
         if isinstance(self.scale, Tensor):
             with torch.no_grad():
                 self.scale.copy_(rows.norm(dim=-1).flatten())
@@ -129,7 +159,7 @@ class OrthogonalWeightNorm(nn.Module):
             stacklevel=2,
         )
         completed = torch.cat([V for V, _ in parts]).view(rows.shape)
-        return from_rows(completed, weight.shape, transposed=self.transposed)
+        return self.assemble(completed, weight)
 
     def describe_groups(self) -> str:
         """Return the groups in words: "2 groups of 32 rows"."""

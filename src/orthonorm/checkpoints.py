@@ -1,0 +1,135 @@
+"""The table of `inspect` for a file of weights, without the model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .convert import OLMConfig
+from .diagnostics import Inspection, LayerReport, report_weight
+from .functional.errors import group_errors
+from .layer_rules import Target
+from .parametrizations import OrthogonalWeightNorm
+
+__all__ = ["inspect_file", "read_tensors"]
+
+_MARK = ".parametrizations."
+
+
+def inspect_file(path: str | Path, config: OLMConfig | None = None) -> Inspection:
+    """Return the table of `inspect` for a checkpoint: one row for each orthogonal weight, or for each matrix.
+
+    A checkpoint of a converted model holds V and the scale, and its rows say what the model computes from them. In one
+    of a plain or folded model every tensor of two or more dimensions gets a row, whose error is that of the tensor
+    itself: small where it is orthogonal. A file does not say how rows were grouped, so that is asked for; the kernel of
+    a transposed or grouped convolution is taken as it lies, `(first dimension, rest)`.
+
+    Args:
+        path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A
+            dictionary with an entry `state_dict`, `model` or `model_state_dict` is looked into.
+        config: how the model was converted; the default is one group for each layer's limit, centred.
+
+    Returns:
+        The reports, which print as a table.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file holds no tensor to look at, or is not of these kinds.
+
+    Example:
+        >>> import tempfile, torch, orthonorm as on
+        >>> with tempfile.NamedTemporaryFile(suffix=".pt") as file:
+        ...     torch.save(torch.nn.Sequential(on.OrthogonalLinear(8, 4)).state_dict(), file.name)
+        ...     on.inspect_file(file.name).layers[0].groups
+        '1 group of 4 rows'
+
+    Source: `orthonorm.inspect`.
+    """
+    tensors = read_tensors(path)
+    config = OLMConfig() if config is None else config
+    free = {key: V for key, V in tensors.items() if _MARK in key and key.endswith(".original")}
+    if free:
+        rows = [_free_row(key, V, tensors, config) for key, V in free.items()]
+    else:
+        rows = [
+            _plain_row(key, W, config)
+            for key, W in tensors.items()
+            if W.ndim > 1 and W.is_floating_point() and W[0].numel() > 2
+        ]
+    if not rows:
+        raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
+    return Inspection(tuple(rows))
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """Return the tensors of a `.safetensors` file or of a state_dict saved by `torch.save`, on the CPU.
+
+    Raises:
+        FileNotFoundError, ValueError: as `inspect_file`.
+        ImportError: if the file is `.safetensors` and that package is missing.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}.")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read as weights ({type(error).__name__}). Expected a .safetensors file or a state_dict "
+            "saved by torch.save; a pickled model is not read, since loading it runs its code: save its state_dict."
+        ) from error
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{path} holds a {type(found).__name__}, not a state_dict of names and tensors.")
+    return {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise ImportError("reading .safetensors needs its package: pip install safetensors") from error
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole .safetensors file ({error}).") from error
+
+
+def _owner(name: str, tensor: Tensor, config: OLMConfig, scale: Tensor | None = None) -> OrthogonalWeightNorm:
+    """Return the parametrization that a tensor of this name would have: gates and fused projections by their names."""
+    d = tensor[0].numel()
+    target = Target(name)
+    if name.startswith("weight_hh") and len(tensor) % d == 0:
+        target = Target(name, {"center": False, "group_size": None}, blocks=len(tensor) // d)
+    elif name == "in_proj_weight":
+        target = Target(name, blocks=3)
+    options: dict[str, Any] = config.options_for(target, d) | {"scale": scale is not None}
+    owner = OrthogonalWeightNorm(tensor, **options, label=name)
+    if scale is not None:
+        with torch.no_grad():
+            owner.scale.copy_(scale)  # type: ignore[union-attr]
+    return owner
+
+
+def _free_row(key: str, V: Tensor, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+    prefix, _, rest = f".{key}".rpartition(_MARK)
+    name = rest.removesuffix(".original")
+    owner = _owner(name, V, config, tensors.get(key.removesuffix("original") + "0.scale"))
+    return report_weight(f"{prefix}.{name}".strip("."), owner, V)
+
+
+def _plain_row(key: str, W: Tensor, config: OLMConfig) -> LayerReport:
+    """Return a row whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
+    owner = _owner(key.rpartition(".")[2], W, config)
+    rows = owner.rows(W).to(torch.float64)
+    norms = rows.norm(dim=-1, keepdim=True)
+    error = float(group_errors(rows / norms, owner.sizes).amax())
+    return replace(report_weight(key, owner, W), error=error, scale=f"{norms.min():.3g} to {norms.max():.3g}")

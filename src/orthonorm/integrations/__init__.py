@@ -1,0 +1,1 @@
+"""What other packages want; nothing here is imported with the library."""

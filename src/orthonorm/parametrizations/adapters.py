@@ -1,0 +1,55 @@
+"""What torch's recurrent and attention modules need besides: they read their weights on the side."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .cached import cached
+
+__all__ = ["adapt", "restore"]
+
+# Note [modules that read a weight more than once]
+# nn.MultiheadAttention reads `in_proj_weight` up to three times a forward (to see whether its fast path may run, and to
+# run it), and a recurrent module keeps a list `_flat_weights` of the tensors that were its parameters. The first would
+# compute the weight thrice, the second goes on with V, or computes W for each look at the list, depending on torch's
+# version. So the class that `parametrize` has made for the module gets a forward that runs torch's inside `cached`,
+# and, for a recurrent module, a list that is read from the attributes. `flatten_parameters` has nothing to flatten
+# then: W is made at each forward. (On CUDA cuDNN says once more that the weights are compacted at every call.)
+
+
+def adapt(module: nn.Module) -> None:
+    """Make a parametrized module's own shortcuts see the orthogonal weight; other types are left as they are."""
+    cls: Any = type(module)
+    if isinstance(module, nn.RNNBase):
+        module.__dict__.pop("_flat_weights", None)
+        cls._flat_weights = property(_read_flat_weights, _keep_flat_weights)
+        cls._update_flat_weights = cls.flatten_parameters = _nothing_to_flatten
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        cls.forward = _forward_once
+
+
+def restore(module: nn.Module) -> None:
+    """Give a module that is plain again what `adapt` took from it."""
+    if isinstance(module, nn.RNNBase):
+        module._init_flat_weights()
+
+
+def _forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    forward = type(self).__mro__[1].forward  # type: ignore[attr-defined]
+    if torch.compiler.is_compiling():
+        return forward(self, *args, **kwargs)
+    with cached(self):
+        return forward(self, *args, **kwargs)
+
+
+def _read_flat_weights(self: nn.RNNBase) -> list[Any]:
+    return [getattr(self, name, None) for name in self._flat_weights_names]
+
+
+def _keep_flat_weights(self: nn.RNNBase, value: Any) -> None:
+    """Ignore what torch writes: the list is read from the attributes."""
+
+
+def _nothing_to_flatten(self: nn.RNNBase) -> None:
+    """Do nothing: the weights are made at each forward."""

@@ -1,0 +1,214 @@
+"""`cached`: one computation a context, the same values and gradients as without it, and no way to a stale weight."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import orthonorm as on
+from orthogonal_layers import free
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return on.orthogonalize_(
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)), on.OLMConfig(scale=True)
+    )
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The labels of the weights computed so far."""
+    labels: list[str] = []
+    rows = on.OrthogonalWeightNorm.orthonormal_rows
+
+    def counted(self: on.OrthogonalWeightNorm, V: Tensor) -> Tensor:
+        labels.append(self.label)
+        return rows(self, V)
+
+    monkeypatch.setattr(on.OrthogonalWeightNorm, "orthonormal_rows", counted)
+    return labels
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def test_each_weight_is_computed_once_and_gradients_add_up(model: nn.Module, computed: list[str]):
+    xs = torch.randn(3, 4, 6)
+
+    def step() -> None:
+        model.zero_grad()
+        sum(model(x).square().sum() for x in xs).backward()  # type: ignore[union-attr]
+
+    step()
+    expected = [g.clone() for g in gradients(model)]
+    assert len(computed) == 6
+    computed.clear()
+    with on.cached(model):
+        step()
+    assert sorted(computed) == ["0.weight", "2.weight"]
+    assert len(expected) == 8
+    for got, want in zip(gradients(model), expected, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_nothing_is_kept_outside(model: nn.Module, computed: list[str]):
+    keys = list(model.state_dict())
+    with on.cached(model):
+        assert model[0].weight is model[0].weight  # type: ignore[index]
+        assert list(model.state_dict()) == keys
+    computed.clear()
+    first = model[0].weight  # type: ignore[index]
+    assert model[0].weight is not first  # type: ignore[index]
+    assert len(computed) == 2
+
+
+def test_a_weight_computed_without_a_graph_is_not_used_where_one_is_needed(model: nn.Module):
+    with on.cached(model):
+        with torch.no_grad():
+            assert not model[0].weight.requires_grad  # type: ignore[index]
+        with torch.inference_mode():
+            assert model[0].weight.is_inference()  # type: ignore[index]
+        model(torch.randn(4, 6)).sum().backward()
+    assert len(gradients(model)) == len(list(model.parameters()))
+
+
+def shrink_scale(layer: nn.Module) -> None:
+    layer.parametrizations.weight[0].scale.mul_(0.5)  # type: ignore[index, union-attr]
+
+
+def write_v(layer: nn.Module) -> None:
+    layer.parametrizations.weight.original.add_(1)  # type: ignore[union-attr]
+
+
+def replace_data(layer: nn.Module) -> None:
+    V = free(layer)
+    V.data = V.data * 2
+
+
+def assign_weight(layer: nn.Module) -> None:
+    layer.weight = torch.randn(6, 6)
+
+
+def write_weight(layer: nn.Module) -> None:
+    layer.weight.zero_()  # type: ignore[union-attr, operator]
+
+
+CHANGES = [write_v, shrink_scale, replace_data, assign_weight, write_weight]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_inside_raises_and_names_the_weight(model: nn.Module, change: Callable[[nn.Module], None]):
+    with on.cached(model), torch.no_grad():
+        model(torch.randn(2, 6))
+        change(model[0])  # type: ignore[index]
+        with pytest.raises(RuntimeError, match=r"^0\.weight was read.*Leave the context"):
+            model(torch.randn(2, 6))
+    model(torch.randn(2, 6))
+
+
+def test_an_optimizer_step_inside_raises(model: nn.Module):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with on.cached(model):
+        model(torch.randn(2, 6)).sum().backward()
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="changed in place"):
+            model(torch.randn(2, 6))
+
+
+def test_another_thread_does_not_see_the_cache(model: nn.Module, computed: list[str]):
+    with on.cached(model), ThreadPoolExecutor(1) as pool:
+        mine = model[0].weight  # type: ignore[index]
+        theirs = pool.submit(lambda: model[0].weight).result(60)  # type: ignore[index]
+        assert theirs is not mine
+        assert torch.equal(theirs, mine)
+    assert computed == ["0.weight"] * 2
+
+
+def test_threads_that_share_the_context_compute_once(model: nn.Module, computed: list[str]):
+    barrier = threading.Barrier(4)
+
+    def read() -> Tensor:
+        barrier.wait(60)
+        return model[0].weight  # type: ignore[index]
+
+    with on.cached(model), ThreadPoolExecutor(4) as pool:
+        weights = [job.result(60) for job in [pool.submit(copy_context().run, read) for _ in range(4)]]
+    assert computed == ["0.weight"]
+    assert all(weight is weights[0] for weight in weights)
+
+
+def test_a_context_that_outlives_the_block_sees_no_cache(model: nn.Module):
+    with on.cached(model):
+        old = model[0].weight  # type: ignore[index]
+        context = copy_context()
+    with torch.no_grad():
+        write_v(model[0])  # type: ignore[index]
+    assert not torch.equal(context.run(lambda: model[0].weight), old)  # type: ignore[index]
+
+
+def test_tasks_have_caches_of_their_own(model: nn.Module, computed: list[str]):
+    async def read() -> Tensor:
+        with on.cached(model):
+            first = model[0].weight  # type: ignore[index]
+            await asyncio.sleep(0)
+            assert model[0].weight is first  # type: ignore[index]
+        return first
+
+    async def both() -> list[Tensor]:
+        return list(await asyncio.gather(read(), read()))
+
+    first, second = asyncio.run(both())
+    assert first is not second
+    assert len(computed) == 2
+
+
+def test_nested_contexts(model: nn.Module, computed: list[str]):
+    other = on.OrthogonalLinear(5, 4)
+    with on.cached(model):
+        outer = model[0].weight  # type: ignore[index]
+        with on.cached(other):
+            assert model[0].weight is outer  # type: ignore[index]
+            assert other.weight is other.weight
+        with on.cached(model):
+            assert model[0].weight is outer  # type: ignore[index]
+        assert model[0].weight is outer  # type: ignore[index]
+        assert other.weight is not other.weight
+
+
+def test_tied_weights_are_computed_once(computed: list[str]):
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2))
+    model[1].weight = model[0].weight
+    on.orthogonalize_(model, on.OLMConfig(scale=True))
+    computed.clear()
+    with on.cached(model):
+        assert model[0].weight is model[1].weight
+    assert len(computed) == 1
+
+
+def test_functional_transforms_pass_by_the_cache(model: nn.Module):
+    x = torch.randn(4, 6)
+    parameters = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(model, parameters, x).square().sum()
+
+    expected = torch.func.grad(loss)(parameters)
+    with on.cached(model):
+        model(x)
+        got = torch.func.grad(loss)(parameters)
+        other = torch.func.functional_call(model, {k: torch.randn_like(p) for k, p in parameters.items()}, x)
+        assert not torch.allclose(other, model(x))
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value)
+
+
+def test_what_cannot_be_cached_is_refused():
+    with pytest.raises(ValueError, match="Sequential has no orthogonal weight"), on.cached(nn.Sequential()):
+        raise AssertionError

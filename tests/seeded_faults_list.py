@@ -852,6 +852,8 @@ FAULTS: tuple[Fault, ...] = (
         old="    raise SystemExit(2)",
         new="    raise SystemExit(1)",
         tests=("tests/paper/test_cli.py::test_a_mistake_is_one_line_and_exit_code_two[jobs]",),
+    ),
+    Fault(
         name="recurrent gates are centred",
         file="orthonorm/layer_rules.py",
         old='{"center": False, "group_size": None}',

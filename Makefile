@@ -38,7 +38,7 @@ pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those 
 seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must turn its test red
 	$(BIN)/python tests/seeded_faults.py
 
-bench: $(DEMO) ## Measure accuracy and speed
+bench: $(DEV) ## Measure accuracy and speed, peer libraries beside
 	$(BIN)/orthonorm bench
 
 clean: ## Remove the environment and all that is generated, but results

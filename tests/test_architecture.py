@@ -27,7 +27,7 @@ LIBRARY: dict[str, set[str]] = {
     "free_matrices": {"functional", "parametrizations"},
     "diagnostics": {"functional", "parametrizations"},
     "propagation": set(),
-    "bench": {"functional"},
+    "bench": {"functional", "optim"},
     "operators": {"functional"},
     "monitoring": {"functional", "parametrizations", "diagnostics"},
     "checkpoints": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics"},

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from orthonorm.bench import transform
+from orthonorm.bench.optim import bench_optim
 from orthonorm.bench.tables import as_markdown, write_result
 from orthonorm.bench.timing import interleaved_medians
 
@@ -40,3 +41,11 @@ def test_every_row_names_its_accuracy_and_the_table_holds_every_row(tmp_path, mo
     assert ours["error, condition 1e3"] < 1e-6 < loop["error, condition 1e3"]
     assert as_markdown(result).count("\n| tiny |") == 3
     assert result["machine"]["torch"] == torch.__version__
+
+
+def test_the_optimizers_are_compared_on_the_manifold_and_with_the_first_of_their_case():
+    rows = bench_optim(rounds=1)["rows"]
+    assert len(rows) == 4 * 2 + 4
+    for row in rows:
+        assert row["error"] < 1e-5
+        assert row["times the first"] * row["first / this"] == pytest.approx(1.0)

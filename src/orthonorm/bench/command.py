@@ -4,18 +4,28 @@ from pathlib import Path
 
 import torch
 
+from .optim import bench_optim
 from .tables import as_markdown, write_result
 from .transform import bench_transform
 
+SUITES = {"transform": bench_transform, "optim": bench_optim}
 
-def bench(device: str = "cpu", rounds: int = 21, threads: int = 0, out: Path = Path("results/bench")) -> None:
-    """Measure accuracy and speed of the transformation, against its floor and a loop of SVDs, in one run.
 
-    Writes the table as Markdown and JSON. Times are medians of interleaved rounds; run it on an otherwise idle machine.
-    --threads 0 leaves torch's own choice.
+def bench(
+    suite: str = "all", device: str = "cpu", rounds: int = 21, threads: int = 0, out: Path = Path("results/bench")
+) -> None:
+    """Measure accuracy and speed in one run: the transformation against its floor, the optimizers against geoopt.
+
+    Writes each suite's table as Markdown and JSON. Times are medians of interleaved rounds; run it on an otherwise idle
+    machine. --suite transform or optim runs one of them; --threads 0 leaves torch's own choice.
     """
+    if suite not in ("all", *SUITES):
+        raise SystemExit(f"orthonorm: suite is one of all, {', '.join(SUITES)}; got {suite!r}")
+    if rounds < 1:
+        raise SystemExit(f"orthonorm: rounds must be at least 1; got {rounds}")
     if threads:
         torch.set_num_threads(threads)
-    result = bench_transform(device=device, rounds=rounds)
-    print(as_markdown(result))
-    print(f"written: {write_result(result, out)}")
+    for name in SUITES if suite == "all" else (suite,):
+        result = SUITES[name](device=device, rounds=rounds)
+        print(as_markdown(result))
+        print(f"written: {write_result(result, out)}\n")

@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .inverse_sqrt import working_dtype
+from .roots import relative_floor
+
 __all__ = ["complete_rank", "fixed_rows"]
 
 # Note [completion]
@@ -34,15 +37,16 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
 
     A direction is lost where its singular value is below `n` eps of the largest: eps of V's type, and that of float32
     for half precision, whose numbers are exact where Sigma is formed (a Gaussian square matrix has directions below
-    `n` eps of bfloat16). A matrix that is not
-    finite is returned as it is.
+    `n` eps of bfloat16). In any type it is lost below the relative floor of the map itself. A matrix that is not finite
+    is returned as it is.
     """
-    X = V.detach().to(torch.float64 if V.device.type != "mps" else torch.float32)
+    X = V.detach().to(working_dtype(V))
     mean = X.mean(-1, keepdim=True) if center else torch.zeros_like(X[:, :1])
     X = X - mean
     if not bool(torch.isfinite(X).all()):
         return V, 0
-    threshold = X.shape[0] * min(torch.finfo(V.dtype).eps, torch.finfo(torch.float32).eps)
+    rounding = X.shape[0] * min(torch.finfo(V.dtype).eps, torch.finfo(torch.float32).eps)
+    threshold = max(rounding, relative_floor(X.dtype) ** 0.5)
     Gram = X @ X.T
     values = torch.linalg.eigvalsh(Gram / Gram.diagonal().amax().clamp_min(torch.finfo(X.dtype).tiny))
     if values[0] > max(4 * threshold**2, 1e-12) * values[-1]:  # far from deficient: the slow SVD is not needed

@@ -865,14 +865,14 @@ FAULTS: tuple[Fault, ...] = (
         file="orthonorm/layer_rules.py",
         old="nn.LSTM: 4,",
         new="nn.LSTM: 2,",
-        tests=("tests/test_layer_rules.py::test_each_gate_of_a_recurrent_layer_is_orthogonal_by_itself",),
+        tests=("tests/test_layer_rules.py::test_input_weights_are_taken_when_asked_for",),
     ),
     Fault(
         name="q, k and v are one block",
         file="orthonorm/layer_rules.py",
         old='Target("in_proj_weight", blocks=3)',
         new='Target("in_proj_weight")',
-        tests=("tests/test_layer_rules.py::test_each_projection_of_attention_is_orthogonal_by_itself",),
+        tests=("tests/test_layer_rules.py::test_centred_groups_do_not_straddle_projections",),
     ),
     Fault(
         name="the padding row of an embedding is made orthogonal, too",
@@ -885,7 +885,8 @@ FAULTS: tuple[Fault, ...] = (
         name="a recurrent layer computes with V",
         file="orthonorm/parametrizations/adapters.py",
         old="[getattr(self, name, None) for name in self._flat_weights_names]",
-        new='[dict(self.named_parameters()).get(f"parametrizations.{name}.original", getattr(self, name, None)) for name in self._flat_weights_names]',
+        new="[self.parametrizations[name].original if name in self.parametrizations else getattr(self, name, None) "
+        "for name in self._flat_weights_names]",
         tests=("tests/test_layer_rules.py::test_a_recurrent_layer_computes_with_the_orthogonal_weight_as_it_is_now",),
     ),
     Fault(
@@ -973,10 +974,10 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_checkpoints.py::test_wrong_files",),
     ),
     Fault(
-        name="gates are one group in a file's table",
+        name="gates are centred in a file's table",
         file="orthonorm/checkpoints.py",
-        old="blocks=len(tensor) // d)",
-        new="blocks=1)",
+        old='{"center": False, "group_size": None}',
+        new='{"group_size": None}',
         tests=("tests/test_checkpoints.py::test_a_converted_models_file_has_the_models_table",),
     ),
 )

@@ -1,8 +1,8 @@
 """Take a network trained without orthogonality, convert it, fine-tune it, and compare: `python examples/fine_tune.py`.
 
 The data are scikit-learn's 1,797 real digits (8 x 8 pixels): 1,000 to train, 797 to test. The network is trained
-plainly for ten epochs. From there three copies go on for five epochs at the same rate: the plain one, one converted without a
-scale, and one converted with a scale, which starts at the norms of the trained rows.
+plainly for ten epochs. From there three copies go on for five epochs at the same rate: the plain one, one converted
+without a scale, and one converted with a scale, which starts at the norms of the trained rows.
 """
 
 import copy

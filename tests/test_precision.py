@@ -41,6 +41,7 @@ def test_the_error_of_a_half_precision_layer_is_its_types_own(make: Callable[[],
         W, reference = getattr(owner, name), getattr(exact.get_submodule(key.rpartition(".")[0]), name)
         assert W.dtype == dtype
         # Each entry of W is the exact one rounded once ...
+        W, reference = W.detach(), reference.detach()
         assert float((W.double() - reference).abs().max()) <= EPS[dtype] * float(reference.abs().max()) * 1.01
         # ... and |W W^T - I| is what that rounding leaves: at most 2 eps |w_i| |w_j| by Cauchy and Schwarz.
         assert error <= 2.1 * EPS[dtype]

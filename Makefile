@@ -2,7 +2,7 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help demo test check format-check lint types pytest seeded-faults bench clean
+.PHONY: help model-list demo test check format-check lint types pytest seeded-faults bench clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -37,6 +37,10 @@ pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those 
 
 seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must turn its test red
 	$(BIN)/python tests/seeded_faults.py
+
+model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an hour), and write docs/what-works.md
+	OMP_NUM_THREADS=1 $(BIN)/python tests/model_list.py
+	$(BIN)/python tests/what_works.py
 
 bench: $(DEV) ## Measure accuracy and speed, peer libraries beside
 	$(BIN)/orthonorm bench

@@ -1,6 +1,6 @@
 """Convert real architectures, train them five steps, fold them: the list, and what came of it as JSON.
 
-    python tests/model_list.py [--only WORD ...] [--output docs/model_list.json] [--page docs/what-works.md]
+    python tests/model_list.py [--only WORD ...] [--output docs/model_list.json]
 
 One variant of each family of timm, of torchvision's classifiers, and two transformers models from small configurations,
 with random weights and small synthetic images. A model is taken as it comes: the default filter, groups of 64 rows as

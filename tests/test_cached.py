@@ -148,6 +148,7 @@ def test_a_context_that_outlives_the_block_sees_no_cache(model: nn.Module):
     with on.cached(model):
         old = model[0].weight  # type: ignore[index]
         context = copy_context()
+    assert context.run(lambda: model[0].weight) is not old  # type: ignore[index]
     with torch.no_grad():
         write_v(model[0])  # type: ignore[index]
     assert not torch.equal(context.run(lambda: model[0].weight), old)  # type: ignore[index]

@@ -84,11 +84,10 @@ def test_a_recurrent_layer_survives_copying_converting_and_folding():
     folded: Any = on.fold(layer)
     assert type(folded) is nn.LSTM
     assert list(folded.state_dict()) == list(recurrent(nn.LSTM).state_dict())
-    module: Any
     for module in (copied, folded, layer):
         assert torch.equal(module(x)[0], expected)
     with torch.no_grad():
-        folded.weight_hh_l0.zero_()
+        nn.init.zeros_(folded.get_parameter("weight_hh_l0"))
     assert not torch.equal(folded(x)[0], expected)
     torch.testing.assert_close(layer.double()(x.double())[0], expected.double(), rtol=1e-5, atol=1e-6)
 
@@ -104,7 +103,8 @@ def test_reset_parameters_of_a_recurrent_layer_resets_v_and_the_scale():
 
 
 def test_input_weights_are_taken_when_asked_for():
-    layer: Any = on.orthogonalize_(nn.LSTM(6, 5), on.OLMConfig(input_weights=True), everything)
+    layer: Any = on.orthogonalize_(nn.LSTM(12, 5), on.OLMConfig(input_weights=True), everything)
+    assert [row.groups for row in on.inspect(layer).layers] == ["4 groups of 5 rows"] * 2
     assert set(on.orthogonality_error(layer)) == {"weight_ih_l0", "weight_hh_l0"}
     gate = layer.weight_ih_l0[:5]
     torch.testing.assert_close(gate @ gate.mT, torch.eye(5), rtol=0, atol=1e-6)
@@ -134,6 +134,11 @@ def test_each_projection_of_attention_is_orthogonal_by_itself(widths: dict[str, 
     projections = [block for name in names for block in getattr(layer, name).split(12)]
     for block in projections[:1] if widths else projections:
         torch.testing.assert_close(block @ block.mT, torch.eye(12), rtol=0, atol=1e-6)
+
+
+def test_centred_groups_do_not_straddle_projections():
+    layer = on.orthogonalize_(nn.MultiheadAttention(12, 3), None, everything)
+    assert on.inspect(layer).layers[0].groups == "6 groups of 6 rows"  # 4 groups of 9, were it one block
 
 
 def test_heads_are_blocks_when_asked_for():
@@ -193,9 +198,10 @@ def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: A
     table: Any = kind(10, 6, padding_idx=-8)
     with torch.no_grad():
         table.weight[2].zero_()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the zero row is no lost direction
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         on.orthogonalize_(table, on.OLMConfig(scale=True, center=False), everything)
+    assert caught == []  # the zero row is no lost direction
     assert on.inspect(table).layers[0].groups == "1 group of 5 rows and 1 group of 4 rows"
     V = free(table, "weight")
     optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)

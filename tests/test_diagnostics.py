@@ -186,3 +186,24 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 def test_wrong_inputs_are_refused(call: Callable[[], Any], exception: type[Exception], message: str):
     with pytest.raises(exception, match=message):
         call()
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (4, 2, 3, 3)], ids=["wide", "tall", "kernel"])
+@pytest.mark.parametrize("named", [False, True], ids=["by position", "by name"])
+def test_the_error_of_an_optimizers_weights_is_the_known_one(shape, named):
+    weight = nn.Parameter(nn.init.orthogonal_(torch.empty(shape, dtype=torch.float64)))
+    bias = nn.Parameter(torch.zeros(4))
+    groups = [
+        {"params": [("bias", bias)] if named else [bias], "manifold": False},
+        {"params": [("weight", weight)] if named else [weight]},
+    ]
+    optimizer = on.StiefelSGD(groups, lr=0.1)
+    with torch.no_grad():
+        weight.mul_(1.5**0.5)
+    errors = on.orthogonality_error(optimizer)
+    assert errors == {"weight" if named else "1.0": pytest.approx(0.5, abs=1e-12)}
+
+
+def test_an_optimizer_without_a_manifold_says_so():
+    with pytest.raises(ValueError, match="no weight on the manifold"):
+        on.orthogonality_error(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1))

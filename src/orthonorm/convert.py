@@ -11,8 +11,8 @@ from .functional.grouping import check_group_arguments, row_limit
 from .functional.roots import choose_method
 from .functional.rows import as_rows
 from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
-from .parametrizations.registration import build, orthogonal_weights, register, row_layout
-from .parametrizations.weight_norm import OrthogonalWeightNorm
+from .parametrizations.registration import build, orthogonal_weights, register, row_layout, warnings_last
+from .parametrizations.weight_norm import OrthogonalWeightNorm, check_scale
 
 __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
 
@@ -56,12 +56,7 @@ class OLMConfig:
         """Refuse at construction what no layer could take."""
         check_group_arguments(self.group_size, self.grouping)
         choose_method(self.method, torch.device("cpu"))
-        if not isinstance(self.scale, bool) and not (
-            isinstance(self.scale, int | float) and 0 < self.scale < float("inf")
-        ):
-            raise ValueError(
-                f"scale must be False, True (learned, one a row) or a positive number; got {self.scale!r}."
-            )
+        check_scale(self.scale)
 
     def options_for(self, target: Target, d: int | None) -> dict[str, Any]:
         """Return the options of `orthogonal_weight_norm` for rows of length d, the group size cut to its limit."""
@@ -73,6 +68,12 @@ class OLMConfig:
         if d is not None and options["group_size"]:
             options["group_size"] = min(options["group_size"], max(1, row_limit(d, options["center"])))
         return options
+
+
+class _Plan(NamedTuple):
+    module: nn.Module
+    name: str
+    parametrization: OrthogonalWeightNorm
 
 
 def _row_length(module: nn.Module, name: str) -> int | None:
@@ -154,6 +155,19 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     chosen = [(fqn, module) for fqn, module in model.named_modules() if choose(module, fqn)]
     if not chosen:
         raise ValueError(_nothing_chosen(model, default=filter_fn is None))
+    with warnings_last():
+        plans = _make_plans(chosen, config)
+        _check_shared_weights(model, plans)
+        scales: dict[int, Any] = {}
+        for plan in plans:
+            key = id(plan.module._parameters[plan.name])
+            register(plan.module, plan.name, plan.parametrization)
+            plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
+    return model
+
+
+def _make_plans(chosen: list[tuple[str, nn.Module]], config: OLMConfig) -> list[_Plan]:
+    """Return what is to be done, every check made and nothing changed yet."""
     plans: dict[tuple[int, str], _Plan] = {}
     for fqn, module in chosen:
         for target in _targets(module, fqn, config):
@@ -163,19 +177,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
                 options = config.options_for(target, _row_length(owner, name))
                 label = f"{fqn}.{target.name}" if fqn else target.name
                 plans[id(owner), name] = _Plan(owner, name, build(owner, name, options, label=label))
-    _check_shared_weights(model, list(plans.values()))
-    scales: dict[int, Any] = {}
-    for plan in plans.values():
-        key = id(plan.module._parameters[plan.name])
-        register(plan.module, plan.name, plan.parametrization)
-        plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
-    return model
-
-
-class _Plan(NamedTuple):
-    module: nn.Module
-    name: str
-    parametrization: OrthogonalWeightNorm
+    return list(plans.values())
 
 
 def _targets(module: nn.Module, fqn: str, config: OLMConfig) -> list[Target]:

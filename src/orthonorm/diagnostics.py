@@ -6,13 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from .functional.errors import group_errors
+from .functional.layout import matrix_layout
 from .parametrizations.registration import free_matrix, orthogonal_weights
 from .parametrizations.weight_norm import OrthogonalWeightNorm
 
 __all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error", "report_weight"]
 
 
-def orthogonality_error(model: nn.Module) -> dict[str, float]:
+def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, float]:
     r"""Return how far each orthogonal weight is from orthonormal rows.
 
     $$\max_{\text{groups}} \max_{ij} |W W^T - I|_{ij}, \quad \text{before the scale } g$$
@@ -21,13 +22,15 @@ def orthogonality_error(model: nn.Module) -> dict[str, float]:
     shows as 1 for a zero row, 1/2 for two equal rows, at least 1/n in a group of n; NaN says that V is not finite.
 
     Args:
-        model: a module with orthogonal weights.
+        model: a module with orthogonal weights, or an optimizer with weights on the Stiefel manifold.
 
     Returns:
-        The error by the weight's key in the plain model's `state_dict`, in the order of the model.
+        The error by the weight's key in the plain model's `state_dict`, in the order of the model; for an optimizer by
+        the parameter's name where it was given names, and `"group.position"` where not.
 
     Raises:
-        ValueError: if the model has no orthogonal weight.
+        TypeError: if `model` is neither.
+        ValueError: if it has no orthogonal weight.
 
     Example:
         >>> import torch, orthonorm as on
@@ -37,7 +40,21 @@ def orthogonality_error(model: nn.Module) -> dict[str, float]:
 
     Source: the constraint W W^T = I of equation (1) of the paper.
     """
+    if isinstance(model, torch.optim.Optimizer):
+        return _errors_on_manifold(model)
     return {key: _error(owner, V) for key, owner, V in _weights(model)}
+
+
+def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    errors = {}
+    for i, group in enumerate(optimizer.param_groups):
+        names = group.get("param_names", [f"{i}.{j}" for j in range(len(group["params"]))])
+        for name, weight in zip(names, group["params"] if group.get("manifold") else [], strict=False):
+            blocks = matrix_layout(tuple(weight.shape), group["group_size"]).blocks(weight)
+            errors[name] = max((float(group_errors(block).amax()) for block in blocks), default=0.0)
+    if not errors:
+        raise ValueError(f"this {type(optimizer).__name__} has no weight on the manifold (a group with manifold=True).")
+    return errors
 
 
 @dataclass(frozen=True)

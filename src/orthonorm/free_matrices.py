@@ -45,12 +45,9 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
             V = free_matrix(module, name)
             if V.numel() == 0:
                 continue
-            rows = [
-                complete_rank(W, center=owner.center)[0]
-                for matrix in owner.orthonormal_rows(V)
-                for W in matrix.split(owner.sizes)
-            ]
-            W = torch.cat(rows).view(owner.groups, -1, rows[0].shape[-1])
+            groups = [group for matrix in owner.rows(V) for group in matrix.split(owner.sizes)]
+            full = torch.cat([complete_rank(group, center=owner.center)[0] for group in groups])
+            W = owner.orthonormal_rows(owner.assemble(full.view(owner.groups, -1, full.shape[-1]), V))
             V.copy_(owner.assemble(norm * W, V))
     return model
 

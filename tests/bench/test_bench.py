@@ -43,6 +43,7 @@ def test_every_row_names_its_accuracy_and_the_table_holds_every_row(tmp_path, mo
     assert result["machine"]["torch"] == torch.__version__
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning:torch.jit")  # geoopt uses torch.jit.script
 def test_the_optimizers_are_compared_on_the_manifold_and_with_the_first_of_their_case():
     rows = bench_optim(rounds=1)["rows"]
     assert len(rows) == 4 * 2 + 4

@@ -88,10 +88,10 @@ def _geoopt(weights: list[Tensor], grads: list[Tensor], momentum: float) -> Side
     import geoopt
 
     manifold = geoopt.EuclideanStiefel()
-    params = [geoopt.ManifoldParameter(w.mT.contiguous().clone(), manifold=manifold) for w in weights]
+    params = [geoopt.ManifoldParameter(w.mT.contiguous().clone(), manifold=manifold) for w in weights]  # pyright: ignore[reportCallIssue]
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad.mT.contiguous().clone()
-    optimizer = geoopt.optim.RiemannianSGD(params, lr=LR, momentum=momentum)
+    optimizer = geoopt.optim.RiemannianSGD(params, lr=LR, momentum=momentum)  # pyright: ignore[reportArgumentType]
     return optimizer.step, [param.mT for param in params]
 
 

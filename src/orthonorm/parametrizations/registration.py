@@ -1,6 +1,8 @@
 """How the parametrization is put on a module: checks first, then checkpoints and re-initialisation go on working."""
 
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ __all__ = [
     "orthogonal_weights",
     "register",
     "row_layout",
+    "warnings_last",
 ]
 
 
@@ -83,7 +86,21 @@ def orthogonal_weight_norm(
         "blocks": blocks,
         "method": method,
     }
-    return register(module, name, build(module, name, options, label=f"{name} of {type(module).__name__}"))
+    with warnings_last():
+        return register(module, name, build(module, name, options, label=f"{name} of {type(module).__name__}"))
+
+
+@contextmanager
+def warnings_last() -> Iterator[None]:
+    """Hold back the warnings of a public call until it has done its work, then give them at the caller's line.
+
+    Where warnings are errors, one in the middle would leave a model half converted.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for entry in caught:
+        warnings.warn(entry.message, stacklevel=4)
 
 
 def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) -> OrthogonalWeightNorm:
@@ -145,12 +162,18 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         if not isinstance(owner, OrthogonalWeightNorm) or original in state_dict or weight is None:
             continue
         del state_dict[prefix + name]
-        state_dict[original] = weight
+        fits = isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape  # if not, torch is about to say so
+        state_dict[original] = owner.complete(weight) if fits and not weight.is_meta else weight
         if isinstance(owner.scale, Tensor):
-            scale = owner.scale  # kept where the shape is wrong, which torch is about to say
-            if isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape:
-                scale = owner.rows(weight).norm(dim=-1).flatten()
+            scale = owner.rows(weight).norm(dim=-1).flatten() if fits else owner.scale
             state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale
+
+
+def _class_below(module: nn.Module) -> type:
+    """Return the class under the one that carries our `reset_parameters`, which others may have derived from."""
+    classes = type(module).__mro__
+    ours = next(i for i, cls in enumerate(classes) if cls.__dict__.get("reset_parameters") is _reset_parameters)
+    return classes[ours + 1]
 
 
 def _reset_parameters(module: nn.Module) -> None:
@@ -161,7 +184,7 @@ def _reset_parameters(module: nn.Module) -> None:
         weights = {name: getattr(module, name) for name in names}
         before = {name: weight._version for name, weight in weights.items()}
         free = {name: (V := free_matrix(module, name), V._version) for name in names}
-        type(module).__mro__[1].reset_parameters(module)  # type: ignore[attr-defined]
+        _class_below(module).reset_parameters(module)  # type: ignore[attr-defined]
         written = {name: weight.clone() for name, weight in weights.items() if weight._version != before[name]}
         # A recurrent layer writes into all its parameters, V and the scale themselves among them.
         written |= {name: V.detach().clone() for name, (V, version) in free.items() if V._version != version}

@@ -16,7 +16,7 @@ from orthonorm.functional.rows import as_rows, from_rows
 
 from .cached import look_up
 
-__all__ = ["OrthogonalWeightNorm"]
+__all__ = ["OrthogonalWeightNorm", "check_scale"]
 
 
 class OrthogonalWeightNorm(nn.Module):
@@ -148,10 +148,15 @@ class OrthogonalWeightNorm(nn.Module):
         own = weight if isinstance(weight, nn.Parameter) else weight.clone()
         if weight.is_meta:
             return own
+        return self.complete(own)
+
+    def complete(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return `weight` with the directions that it has lost filled by fixed ones, with a warning that says so."""
+        rows = self.rows(weight.detach())
         parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
         lost = sum(count for _, count in parts)
         if lost == 0:
-            return own
+            return weight
         warnings.warn(
             f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent rows); "
             "they start from fixed orthonormal rows. Scale the layer's output, or leave it out of the conversion, "
@@ -220,11 +225,17 @@ def _block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tup
     return tuple(blocks)
 
 
+def check_scale(scale: bool | float) -> None:
+    """Raise a TypeError or ValueError for a `scale` that no weight could have."""
+    rule = f"scale must be False, True (learned, one a row) or a positive number; got {scale!r}."
+    if not isinstance(scale, int | float):
+        raise TypeError(rule)
+    if not isinstance(scale, bool) and not 0 < scale < float("inf"):
+        raise ValueError(rule)
+
+
 def _make_scale(scale: bool | float, rows: int, weight: Tensor) -> nn.Parameter | float | bool:
-    if scale is True:
-        return nn.Parameter(torch.ones(rows, dtype=weight.dtype, device=weight.device))
-    if scale is False:
-        return False
-    if not isinstance(scale, int | float) or not 0 < scale < float("inf"):
-        raise ValueError(f"scale must be False, True (learned, one a row) or a positive number; got {scale!r}.")
+    check_scale(scale)
+    if isinstance(scale, bool):
+        return nn.Parameter(torch.ones(rows, dtype=weight.dtype, device=weight.device)) if scale else False
     return float(scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orthonorm.paper.config import Run
 from orthonorm.paper.errors import UserError
-from orthonorm.paper.schedules import Halve
+from orthonorm.paper.schedules import Constant, Halve, Schedule
 
 PLAIN = ("plain", "plain-he", "plain-orthogonal")
 RIEMANNIAN = ("EI+QR", "CI+QR", "CayT", "QR")
@@ -79,6 +79,17 @@ def omdsm_5k() -> list[Run]:
     ]
 
 
+def omdsm_5k_constant() -> list[Run]:
+    """The same with 4 hidden layers and a constant rate: what the halving hides."""
+    return [
+        _omdsm_run("omdsm-5k-constant", "mnist-5k", method, 4, 256, lr, seed, epochs=40, schedule=Constant())
+        for seed in SEEDS
+        for method in (*PLAIN, *RIEMANNIAN, "OLM_var", *OLM)
+        for lr in RATES
+        if 0.05 <= lr <= 1
+    ]
+
+
 def _omdsm_run(
     experiment: str,
     dataset: str,
@@ -89,6 +100,7 @@ def _omdsm_run(
     seed: int,
     *,
     epochs: int,
+    schedule: Schedule | None = None,
 ) -> Run:
     return Run(
         experiment=experiment,
@@ -97,7 +109,7 @@ def _omdsm_run(
         model_args={"hidden_layers": depth},
         method=method,
         lr=lr,
-        schedule=Halve(epochs // 2),
+        schedule=schedule or Halve(epochs // 2),
         epochs=epochs,
         batch_size=batch,
         seed=seed,
@@ -125,6 +137,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             "5,000 real MNIST digits (4,000 to train); batch 256: 40 epochs of 15 steps, "
             "512: 80 of 7, 1024: 160 of 3; rate halved half-way; 3 seeds",
             omdsm_5k,
+        ),
+        Experiment(
+            "omdsm-5k-constant",
+            "The same with a constant rate",
+            "5,000 real MNIST digits (4,000 to train); 4 hidden layers, batch 256, 40 epochs of 15 steps; 3 seeds",
+            omdsm_5k_constant,
         ),
     )
 }

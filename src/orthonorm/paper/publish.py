@@ -23,6 +23,7 @@ REPORTS: dict[str, Callable[[Sequence[Record], Path], list[Path]]] = {
     "demo": write_demo,
     "omdsm": write_omdsm,
     "omdsm-5k": write_omdsm,
+    "omdsm-5k-constant": write_omdsm,
 }
 
 

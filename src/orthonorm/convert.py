@@ -119,6 +119,9 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     or Embedding (but its padding row), `weight_hh` of a recurrent layer or cell (uncentred, each gate one group), the
     projections of `nn.MultiheadAttention` (q, k and v each by itself) with its output projection.
 
+    The effective rate of a layer is `lr / |V|^2`, and V starts at the size of the weight that was there: a layer that
+    starts small (as transformers do) can diverge at a usual rate. `inspect` shows the size, `recenter_` sets it.
+
     Args:
         model: any module.
         config: how; the default is one group for each layer's limit, centred, without scale.

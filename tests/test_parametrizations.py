@@ -403,6 +403,7 @@ WRONG = {
     "scale negative": (norm(scale=-1.0), ValueError, r"positive number; got -1\.0"),
     "scale infinite": (norm(scale=float("inf")), ValueError, r"positive number; got inf"),
     "scale NaN": (norm(scale=float("nan")), ValueError, r"positive number; got nan"),
+    "center a number": (norm(center=1), TypeError, r"center must be True or False; got 1"),
     "scale text": (norm(scale="learned"), TypeError, r"positive number; got 'learned'"),
     "blocks do not divide": (norm(blocks=3), ValueError, r"must divide the 8 rows; got 3\. Give the sizes"),
     "blocks of zero": (norm(blocks=0), ValueError, r"must divide the 8 rows; got 0"),
@@ -426,3 +427,18 @@ WRONG = {
 def test_wrong_inputs_are_refused(call: Callable[[], Any], exception: type[Exception], message: str):
     with pytest.raises(exception, match=message):
         call()
+
+
+def test_a_weight_that_is_not_finite_is_converted_with_a_warning_that_names_it():
+    layer = nn.Linear(8, 4)
+    with torch.no_grad():
+        layer.weight[0, 0] = float("nan")
+    with pytest.warns(UserWarning, match=r"weight of Linear has entries that are not finite"):
+        on.orthogonal_weight_norm(layer, group_size=2)
+    assert layer.weight[:2].isnan().all()
+    assert layer.weight[2:].isfinite().all()
+
+
+def test_parameters_that_are_none_are_not_offered():
+    with pytest.raises(ValueError, match=r"no parameter 'bias'; its parameters are: weight\."):
+        on.orthogonal_weight_norm(nn.Linear(8, 4, bias=False), "bias")

@@ -68,9 +68,9 @@ class StiefelSGD(StiefelOptimizer):
         >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
         >>> for weight in (net[0].weight, net[2].weight):
         ...     _ = torch.nn.init.orthogonal_(weight)
-        >>> on = {"params": [net[0].weight, net[2].weight], "momentum": 0.9}
-        >>> off = {"params": [net[0].bias, net[2].bias], "manifold": False, "weight_decay": 1e-4}
-        >>> optimizer = StiefelSGD([on, off], lr=0.1)
+        >>> orthogonal = {"params": [net[0].weight, net[2].weight], "momentum": 0.9}
+        >>> rest = {"params": [net[0].bias, net[2].bias], "manifold": False, "weight_decay": 1e-4}
+        >>> optimizer = StiefelSGD([orthogonal, rest], lr=0.1)
         >>> net(torch.ones(3, 8)).square().sum().backward()
         >>> optimizer.step()
         >>> W = net[0].weight

@@ -113,7 +113,7 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
         raise ValueError(f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is.")
     weight = module._parameters.get(name)
     if weight is None:
-        known = ", ".join(module._parameters) or "none"
+        known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
         raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
     check_group_arguments(options.get("group_size"), options.get("grouping", "balanced"))
     groups, transposed = row_layout(module) if name == "weight" else (1, False)

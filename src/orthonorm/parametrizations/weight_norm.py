@@ -16,7 +16,7 @@ from orthonorm.functional.rows import as_rows, from_rows
 
 from .cached import look_up
 
-__all__ = ["OrthogonalWeightNorm", "check_scale"]
+__all__ = ["OrthogonalWeightNorm", "check_center", "check_scale"]
 
 
 class OrthogonalWeightNorm(nn.Module):
@@ -62,6 +62,7 @@ class OrthogonalWeightNorm(nn.Module):
     ) -> None:
         super().__init__()
         _check_weight(weight, label)
+        check_center(center)
         choose_method(method, weight.device)
         self.shape = tuple(weight.shape)
         self.groups, self.transposed, self.constant_row = groups, transposed, constant_row
@@ -153,6 +154,12 @@ class OrthogonalWeightNorm(nn.Module):
     def complete(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return `weight` with the directions that it has lost filled by fixed ones, with a warning that says so."""
         rows = self.rows(weight.detach())
+        if not bool(torch.isfinite(rows).all()):
+            warnings.warn(
+                f"{self.label} has entries that are not finite; every group of rows with one computes with NaN. "
+                "Initialise it anew (reset_parameters), or load a sound checkpoint.",
+                stacklevel=2,
+            )
         parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
         lost = sum(count for _, count in parts)
         if lost == 0:
@@ -223,6 +230,12 @@ def _block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tup
     if min(blocks, default=0) < 1 or sum(blocks) != n:
         raise ValueError(f"the sizes of blocks must be positive and sum to the {n} rows; got {tuple(blocks)}.")
     return tuple(blocks)
+
+
+def check_center(center: bool) -> None:
+    """Raise a TypeError for a `center` that is not True or False."""
+    if not isinstance(center, bool):
+        raise TypeError(f"center must be True or False; got {center!r}.")
 
 
 def check_scale(scale: bool | float) -> None:

@@ -525,7 +525,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="Cayley does not orthonormalize its end",
         file="orthonorm/functional/retractions.py",
-        old="return _whiten(end, _triangular_pass, 2, W, Z)",
+        old="return _whiten(end, TRIANGULAR, 2, W, Z)",
         new="return end",
         tests=("tests/functional/test_retractions.py::test_lands_on_the_manifold_however_long_the_step",),
     ),
@@ -979,5 +979,26 @@ FAULTS: tuple[Fault, ...] = (
         old='{"center": False, "group_size": None}',
         new='{"group_size": None}',
         tests=("tests/test_checkpoints.py::test_a_converted_models_file_has_the_models_table",),
+    ),
+    Fault(
+        name="a near step stops after its first product",
+        file="orthonorm/functional/retractions.py",
+        old="    if 3 * e * e > torch.finfo(V.dtype).eps / 2:",
+        new="    if False:",
+        tests=("tests/functional/test_retractions.py::test_short_steps_are_those_of_lapack",),
+    ),
+    Fault(
+        name="the triangular part keeps the whole diagonal",
+        file="orthonorm/functional/retractions.py",
+        old="    part.diagonal(dim1=-2, dim2=-1).mul_(0.5)",
+        new="    part.diagonal(dim1=-2, dim2=-1).mul_(1.0)",
+        tests=("tests/functional/test_retractions.py::test_short_steps_are_those_of_lapack",),
+    ),
+    Fault(
+        name="a step that is not near is taken for one",
+        file="orthonorm/functional/retractions.py",
+        old="        if 27 * e**4 <= torch.finfo(V.dtype).eps / 2:",
+        new="        if e <= 0.5:",
+        tests=("tests/functional/test_retractions.py::test_short_steps_are_those_of_lapack",),
     ),
 )

@@ -191,3 +191,18 @@ def test_arguments_are_left_alone(name):
     RETRACTIONS[name](W, Z, 50.0)
     assert torch.equal(W, W0)
     assert torch.equal(Z, Z0)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-3, 0.01, 0.03, 0.06, 0.08, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_short_steps_are_those_of_lapack(size: float, dtype: torch.dtype):
+    # Sizes on both sides of where one product, two, or a factorization is taken.
+    W = haar(20, 50, dtype=dtype)
+    Z = torch.randn(20, 50, dtype=dtype)
+    Z *= size / Z.norm()
+    V = (W + Z).double()
+    Q, R = torch.linalg.qr(V.mT)
+    U, _, Vh = torch.linalg.svd(V, full_matrices=False)
+    close = 10 * torch.finfo(dtype).eps
+    assert float((retract_qr(W, Z).double() - (Q * R.diagonal().sign()).mT).abs().max()) < close
+    assert float((retract_polar(W, Z).double() - U @ Vh).abs().max()) < close

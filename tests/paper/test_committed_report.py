@@ -10,7 +10,7 @@ from orthonorm.cli import build_app
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in (DOCS / "reproduction").iterdir()))
+@pytest.mark.parametrize("name", sorted(path.name for path in (DOCS / "reproduction").iterdir() if path.is_dir()))
 def test_the_committed_report_is_that_of_the_committed_records(name: str, tmp_path: Path):
     arguments = ["report", name, "--results", str(DOCS / "records"), "--out", str(tmp_path)]
     result = CliRunner().invoke(build_app(), arguments)

@@ -129,7 +129,8 @@ def _adjoint(
         Q = Q + P @ (H + H.mT) @ P
     PY = P @ lyapunov(P, Q, basis, numbers, method)
     grad = P.to(dtype) @ G_
-    if torch.is_grad_enabled():  # under torch.func too, where vmap has no batching rule for baddbmm_
+    # Under torch.func, too, where vmap has no batching rule for baddbmm_; and a traced graph is better without writes.
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
         grad = torch.baddbmm(grad, PY.to(dtype), W_, alpha=-1)
     else:
         grad.baddbmm_(PY.to(dtype), W_, alpha=-1)

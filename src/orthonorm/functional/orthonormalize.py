@@ -31,7 +31,7 @@ __all__ = ["orthonormalize", "orthonormalize_groups"]
 # are the cost of a step, and follow the user's setting for float32 products as the network's own gradients do.
 
 
-_BLOCK_BYTES = 6 * 2**20
+_BLOCK_BYTES = 4 * 2**20
 
 
 def _power_of_two_below(X: Tensor) -> Tensor:
@@ -128,12 +128,8 @@ def _adjoint(
     if H is not None:
         Q = Q + P @ (H + H.mT) @ P
     PY = P @ lyapunov(P, Q, basis, numbers, method)
-    grad = P.to(dtype) @ G_
-    # Under torch.func, too, where vmap has no batching rule for baddbmm_; and a traced graph is better without writes.
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        grad = torch.baddbmm(grad, PY.to(dtype), W_, alpha=-1)
-    else:
-        grad.baddbmm_(PY.to(dtype), W_, alpha=-1)
+    # Not in place: vmap has no batching rule for baddbmm_, and would run it matrix by matrix.
+    grad = torch.baddbmm(P.to(dtype) @ G_, PY.to(dtype), W_, alpha=-1)
     if center:
         grad.sub_(grad.mean(-1, keepdim=True))
     return grad.to(W.dtype)
@@ -201,8 +197,7 @@ def orthonormalize_groups(
     if V.numel() == 0:
         return V.clone()
     runs = runs_of_equal_size(sizes)
-    # A single part is not split: the gradient of a split is one more copy of the weight.
-    parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
+    parts = V.split([size * count for size, count in runs], dim=-2)
     # The forward-mode rule stands apart because Dynamo refuses a node that has one.
     node = _Orthonormalize if torch.compiler.is_compiling() else _OrthonormalizeForward
     maps = [

@@ -29,6 +29,7 @@ from .optim import StiefelSGD as StiefelSGD
 from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
 from .parametrizations import cached as cached
 from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm
+from .parametrizations import register_cached as register_cached
 from .propagation import signal_propagation as signal_propagation
 
 __version__ = "0.1.0"

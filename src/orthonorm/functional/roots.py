@@ -1,6 +1,6 @@
-"""The table of methods: each gives Sigma^{-1/2} and solves the Lyapunov equation of its adjoint.
+"""The table of methods: each gives Sigma^{-1/2}, the Lyapunov equation of its derivatives, and the usual adjoint.
 
-A method is one entry of `METHODS`: two functions on tensors that look at no value, so that they run under `vmap`,
+A method is one entry of `METHODS`: three functions on tensors that look at no value, so that they run under `vmap`,
 `torch.compile` and CUDA graphs without a synchronisation. Derivatives are built on top of them, once for all methods
 (`inverse_sqrt.py`), so an entry needs no derivative of its own.
 """
@@ -29,6 +29,8 @@ class Method(NamedTuple):
     """Sigma (..., n, n) -> P = Sigma^{-1/2}, a basis, and (..., m) numbers that scale with P."""
     lyapunov: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     """(P, Q, the basis, the numbers) -> Y with P Y + Y P = Q."""
+    adjoint: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(P, A, the basis, the numbers) -> P Y with P Y + Y P = P A + A^T P, where nothing is differentiated further."""
 
 
 def relative_floor(dtype: torch.dtype) -> float:
@@ -46,6 +48,12 @@ def _eigh_lyapunov(_: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
     # In the eigenbasis of P the equation is diagonal: this is the divided difference of errata 1, without a pole.
     Y = (D.mT @ Q @ D) / (p.unsqueeze(-1) + p.unsqueeze(-2))
     return D @ Y @ D.mT
+
+
+def _eigh_adjoint(_: Tensor, A: Tensor, D: Tensor, p: Tensor) -> Tensor:
+    # Y_ij = (p_i M_ij + p_j M_ji) / (p_i + p_j) with M = D^T A D.
+    M = (D.mT @ A @ D) * (p.unsqueeze(-1) / (p.unsqueeze(-1) + p.unsqueeze(-2)))
+    return (D * p.unsqueeze(-2)) @ (M + M.mT) @ D.mT
 
 
 # The least value to which a step of the iteration may take the upper end of its interval.
@@ -94,9 +102,14 @@ def _newton_lyapunov(P: Tensor, Q: Tensor, _: Tensor, bound: Tensor) -> Tensor:
     return B / 2
 
 
+def _newton_adjoint(P: Tensor, A: Tensor, basis: Tensor, bound: Tensor) -> Tensor:
+    PA = P @ A
+    return P @ _newton_lyapunov(P, PA + PA.mT, basis, bound)
+
+
 METHODS: dict[str, Method] = {
-    "eigh": Method(_eigh_root, _eigh_lyapunov),
-    "newton": Method(_newton_root, _newton_lyapunov),
+    "eigh": Method(_eigh_root, _eigh_lyapunov, _eigh_adjoint),
+    "newton": Method(_newton_root, _newton_lyapunov, _newton_adjoint),
 }
 
 

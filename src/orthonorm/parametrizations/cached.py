@@ -1,15 +1,21 @@
-"""Each orthogonal weight computed once inside a context: for weights that are used several times in a step."""
+"""Each orthogonal weight computed once inside a context, and all weights of a network in few calls."""
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils.hooks import RemovableHandle
 
-__all__ = ["cached", "look_up"]
+from orthonorm.functional.together import Rows, orthonormalize_together
+
+__all__ = ["cached", "look_up", "register_cached"]
 
 # Note [what the cache may hold]
 # A cached weight is right only for the V and the scale it was computed from, and only while they stay unchanged. So
@@ -21,6 +27,33 @@ __all__ = ["cached", "look_up"]
 # - the context variable is seen by the thread (or task) that entered the context only. Another thread computes for
 #   itself, which is slower and right.
 # A graph that is being compiled never comes here: its weight is computed once a call anyhow.
+# `together` fills the cache when the context is entered, for the grad mode of that moment, by the same computation for
+# many weights at once; every rule above holds for these entries too.
+
+
+@runtime_checkable
+class Owner(Protocol):
+    """What the cache asks of a parametrization."""
+
+    sizes: tuple[int, ...]
+    center: bool
+    method: str
+
+    def key(self) -> Hashable:
+        """Return what decides the weight besides `sources`."""
+        ...
+
+    def sources(self, V: Tensor) -> tuple[Tensor, ...]:
+        """Return V, and the scale where it is learned."""
+        ...
+
+    def rows(self, V: Tensor) -> Tensor:
+        """Return the rows to be orthonormal."""
+        ...
+
+    def weight_of(self, rows: Tensor, V: Tensor) -> Tensor:
+        """Return the weight of the given orthonormal rows."""
+        ...
 
 
 @dataclass
@@ -43,7 +76,7 @@ _ACTIVE: ContextVar[tuple[_Cache, ...]] = ContextVar("orthonorm_cached", default
 
 
 @contextmanager
-def cached(model: nn.Module) -> Iterator[None]:
+def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
     """Compute each orthogonal weight of the model at most once inside, however often it is read.
 
     Outside of this context a weight is computed at each read. Use it around a step that runs a module several times: a
@@ -52,6 +85,8 @@ def cached(model: nn.Module) -> Iterator[None]:
 
     Args:
         model: a module with orthogonal weights.
+        together: compute all of them on entering, the roots of all groups of one size in one call, which takes a small
+            part of the operator calls of weight by weight. A layer that is not run then has a zero gradient, not None.
 
     Yields:
         Nothing. Other threads, compiled code and `torch.func` transforms go on as if it were not there.
@@ -69,14 +104,12 @@ def cached(model: nn.Module) -> Iterator[None]:
 
     Source: the interface follows `torch.nn.utils.parametrize.cached`, which neither knows threads nor changes.
     """
-    names = {
-        id(module): name.replace("parametrizations.", "").removesuffix(".0")
-        for name, module in model.named_modules()
-        if hasattr(module, "orthonormal_rows")
-    }
-    if not names:
+    owners = _owners(model)
+    if not owners:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
-    cache = _Cache(names)
+    cache = _Cache({id(owner): name for name, owner, _ in owners})
+    if together:
+        _fill(cache, owners)
     token = _ACTIVE.set((*_ACTIVE.get(), cache))
     try:
         yield
@@ -86,31 +119,129 @@ def cached(model: nn.Module) -> Iterator[None]:
         cache.entries.clear()
 
 
-def look_up(owner: nn.Module, key: Hashable, sources: tuple[Tensor, ...], compute: Callable[[], Tensor]) -> Tensor:
+def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHandle:
+    """Run every call of the model inside `cached` from now on, by default with all its weights computed at once.
+
+    For networks of many small layers, whose time goes into operator calls. Nothing outlives a call but its own graph.
+    A model that is compiled, or folded, runs as if it had not been registered. Activation checkpointing computes the
+    weights of a segment anew outside of the call, which torch refuses with an error: use one or the other.
+
+    Args:
+        model: a module with orthogonal weights, the one that is called.
+        together: as in `cached`.
+
+    Returns:
+        A handle whose `remove()` ends it.
+
+    Raises:
+        ValueError: if the model has no orthogonal weight.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> model = torch.nn.Sequential(on.OrthogonalLinear(8, 4), on.OrthogonalLinear(4, 2))
+        >>> handle = on.register_cached(model)
+        >>> model(torch.zeros(1, 8)).shape
+        torch.Size([1, 2])
+        >>> handle.remove()
+
+    Source: the name follows torch's `register_forward_hook`.
+    """
+    if not _owners(model):
+        raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
+    before = model.register_forward_pre_hook(partial(_enter, together=together))
+    after = model.register_forward_hook(_leave, always_call=True)
+    return _Handles(before, after)
+
+
+class _Handles(RemovableHandle):
+    def __init__(self, *handles: RemovableHandle) -> None:
+        self.handles = handles
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+# The contexts that the calls in progress have entered; None for a call that needs none.
+_CALLS: ContextVar[tuple[AbstractContextManager[None] | None, ...]] = ContextVar("orthonorm_calls", default=())
+
+
+def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
+    if torch.compiler.is_compiling():
+        return
+    context = cached(model, together=together) if _owners(model) else None
+    if context is not None:
+        context.__enter__()
+    _CALLS.set((*_CALLS.get(), context))
+
+
+def _leave(_model: nn.Module, _args: Any, _output: Any) -> None:
+    if torch.compiler.is_compiling() or not _CALLS.get():
+        return
+    *rest, context = _CALLS.get()
+    _CALLS.set(tuple(rest))
+    if context is not None:
+        context.__exit__(None, None, None)
+
+
+def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
+    """Return the name, the parametrization and V of each orthogonal weight."""
+    return [
+        (name.replace("parametrizations.", ""), module[0], module.original)  # type: ignore[misc]
+        for name, module in model.named_modules()
+        if isinstance(module, ParametrizationList) and hasattr(module[0], "orthonormal_rows")
+    ]
+
+
+def _fill(cache: _Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
+    """Compute the weights of all owners at once."""
+    wanted: dict[Hashable, tuple[Owner, Tensor]] = {}
+    for _, owner, V in owners:
+        sources = owner.sources(V)
+        if _cacheable(sources):
+            wanted[_key(owner, sources)] = owner, V
+    rows = [Rows(owner.rows(V), owner.sizes, owner.center, owner.method) for owner, V in wanted.values()]
+    for (key, (owner, V)), result in zip(wanted.items(), orthonormalize_together(rows), strict=True):
+        sources = owner.sources(V)
+        cache.entries[key] = _entry(sources, owner.weight_of(result, V))
+
+
+def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
     """Return what `compute` gives, or gave before inside an open `cached` that covers `owner`.
 
     Args:
         owner: the parametrization.
-        key: all that decides the weight besides `sources`.
-        sources: V, and the scale where it is learned.
+        V: the free matrix.
         compute: the computation itself.
     """
     cache = next((cache for cache in _ACTIVE.get() if cache.open and id(owner) in cache.owners), None)
-    if cache is None or not all(type(source) is nn.Parameter for source in sources):
+    if cache is None:
         return compute()
-    graph = torch.is_grad_enabled()
-    key = (key, graph, torch.is_inference_mode_enabled(), *map(id, sources))
+    sources = owner.sources(V)
+    if not _cacheable(sources):
+        return compute()
     with cache.lock:
+        key = _key(owner, sources)
         entry = cache.entries.get(key)
         if entry is None:
-            versions = tuple(map(_version, sources))
-            value = compute()
-            cache.entries[key] = entry = _Entry(sources, versions, value, _version(value)[0])
+            cache.entries[key] = entry = _entry(sources, compute())
         elif entry.versions != tuple(map(_version, sources)):
             raise RuntimeError(_changed(cache.owners[id(owner)], "its free matrix V or its scale"))
         elif entry.value_version != _version(entry.value)[0]:
             raise RuntimeError(_changed(cache.owners[id(owner)], "the weight itself, which is a result,"))
         return entry.value
+
+
+def _cacheable(sources: tuple[Tensor, ...]) -> bool:
+    return all(type(source) is nn.Parameter for source in sources)
+
+
+def _key(owner: Owner, sources: tuple[Tensor, ...]) -> Hashable:
+    return owner.key(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *map(id, sources)
+
+
+def _entry(sources: tuple[Tensor, ...], value: Tensor) -> _Entry:
+    return _Entry(sources, tuple(map(_version, sources)), value, _version(value)[0])
 
 
 def _version(tensor: Tensor) -> tuple[int, int]:

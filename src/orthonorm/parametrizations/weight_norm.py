@@ -91,11 +91,17 @@ class OrthogonalWeightNorm(nn.Module):
         """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""
         if torch.compiler.is_compiling():
             return self._weight(V)
-        sources = (V, self.scale) if isinstance(self.scale, Tensor) else (V,)
-        return look_up(self, self.key(), sources, lambda: self._weight(V))
+        return look_up(self, V, lambda: self._weight(V))
+
+    def sources(self, V: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors that the weight is computed from."""
+        return (V, self.scale) if isinstance(self.scale, Tensor) else (V,)
 
     def _weight(self, V: Tensor) -> Tensor:
-        rows = self.orthonormal_rows(V)
+        return self.weight_of(self.orthonormal_rows(V), V)
+
+    def weight_of(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the weight, of the shape of `V`, whose orthonormal rows are the given ones."""
         if isinstance(self.scale, Tensor):
             rows = rows * self.scale.view(*rows.shape[:-1], 1)
         elif self.scale is not False:

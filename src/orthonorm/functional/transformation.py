@@ -1,0 +1,220 @@
+"""The autograd node of the transformation: batches of matrices to batches of matrices with orthonormal rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from .inverse_sqrt import lyapunov, root, working_dtype
+from .roots import METHODS
+
+__all__ = ["map_batches"]
+
+# Note [the adjoint of the transformation]
+# V_C = V - mean, Sigma = V_C V_C^T, P = Sigma^{-1/2}, W = P V_C; hence V_C = P^{-1} W. Write G for dL/dW and A = G W^T.
+# Through P the loss has the gradient G V_C^T = A P^{-1}; with the adjoint of Note [two primitives ...],
+#     dL/dV_C = P (G - Y W),   where   P Y + Y P = P A + A^T P.
+# In the eigenbasis Y_ij = (p_i A_ij + p_j A_ji) / (p_i + p_j), a weighted mean of two entries of A: no pole, no
+# division by a small number, whatever the spectrum. If P itself is used and receives the gradient H, the right side
+# gains P (H + H^T) P. Only W and the n x n matrices of a group are kept: no second copy of the weight.
+# W and P are outputs of the node, so whoever differentiates `backward` once more reaches V through them.
+#
+# Forward mode, with B = P dV_C W^T:  dP = -P L(B + B^T) P  and  dW = P dV_C - P L(B + B^T) W.
+
+# Note [precision of the transformation]
+# A Gram matrix squares the condition number, so in float32 it loses W at a condition of 1e3 (error 2e-2). Sigma, its
+# root and the product P V_C are therefore computed in float64 whatever the type of V, then rounded once: W is right
+# to its own type, and TF32, reduced-precision products and autocast, none of which touch float64, change nothing.
+# The adjoint takes its two products with G, of n N_G d operations each, in the type of V (in float32 at least): they
+# are the cost of a step, and follow the user's setting for float32 products as the network's own gradients do.
+
+
+# Note [many matrices, one root]
+# The node maps several batches of matrices, (b, n, d) each with its own d, and takes the root of all their Gram
+# matrices, which are n x n whatever the layer, in one call. One batch of one layer is the usual case; `together.py`
+# hands over a whole network. On a CPU the batches are gone through in blocks that the cache holds, which halves the
+# time, twice: once for Sigma and, after the root, once for W.
+
+_BLOCK_BYTES = 6 * 2**20
+
+
+def _power_of_two_below(X: Tensor) -> Tensor:
+    """Return the power of two below the largest entry of each matrix, by which it can be divided without rounding."""
+    largest = X.abs().amax((-2, -1), keepdim=True)
+    return torch.where(largest > 0, largest.log2().floor().exp2(), 1.0)
+
+
+def _blocks(V: Tensor) -> tuple[Tensor, ...]:
+    """Return the batch in blocks to be mapped at once; all of it where it is traced, or not on a CPU."""
+    if V.device.type != "cpu" or torch.compiler.is_compiling():
+        return (V,)
+    block = max(1, _BLOCK_BYTES // (8 * V.shape[-2] * V.shape[-1]))
+    return (V,) if V.shape[0] <= block else V.split(block)
+
+
+def _prepare(V: Tensor, center: bool, scale: Tensor | None, buffer: Tensor | None = None) -> Tensor:
+    """Return V in the working type, divided by the scale and centred, in memory of its own."""
+    X = V.to(working_dtype(V), copy=True) if buffer is None else buffer[: V.numel()].view(V.shape).copy_(V)
+    if scale is not None:
+        X.div_(scale)
+    return X.sub_(X.mean(-1, keepdim=True)) if center else X
+
+
+def _multiply(P: Tensor, X: Tensor, polish: bool, buffer: Tensor | None = None) -> Tensor:
+    """Return W = P X; a step of Newton's iteration for the polar factor squares the error that remains."""
+    W = torch.bmm(P, X, out=None if buffer is None else buffer[: X.numel()].view(X.shape))
+    return torch.baddbmm(W, torch.bmm(W, W.mT), W, beta=1.5, alpha=-0.5) if polish else W
+
+
+def _transform(Vs: Sequence[Tensor], center: bool, method: str) -> tuple[Tensor, ...]:
+    """Return P and the method's two tensors for all matrices, then the W of each batch."""
+    dtype = working_dtype(*Vs)
+    # No type is wider than float64: a mean or Sigma could overflow, and Sigma is good to eps cond(V)^2 only. So V is
+    # scaled first, and the product is polished.
+    widest = Vs[0].dtype == dtype
+    blocks = [block for V in Vs for block in _blocks(V)]
+    scales = [_power_of_two_below(block) if widest else None for block in blocks]
+    if len(blocks) == 1:
+        X = _prepare(blocks[0], center, scales[0])
+        P, basis, numbers = root(torch.bmm(X, X.mT), method)
+        Ws = [_multiply(P, X, widest).to(Vs[0].dtype)]
+    else:
+        # The buffers serve all blocks: memory that is new to the process costs as much as the arithmetic on it.
+        size = max(block.numel() for block in blocks)
+        X, product = (torch.empty(size, dtype=dtype, device=Vs[0].device) for _ in range(2))
+        prepared = (_prepare(*args, X) for args in zip(blocks, [center] * len(blocks), scales, strict=True))
+        P, basis, numbers = root(torch.cat([torch.bmm(x, x.mT) for x in prepared]), method)
+        Ws = [torch.empty_like(V) for V in Vs]
+        results = [block for W in Ws for block in _blocks(W)]
+        for v, scale, p, w in zip(blocks, scales, P.split([len(v) for v in blocks]), results, strict=True):
+            w.copy_(_multiply(p, _prepare(v, center, scale, X), widest, product))
+    if widest:
+        scale = torch.cat(scales)  # type: ignore[arg-type]
+        P, numbers = P / scale, numbers / scale.squeeze(-1)
+    return P, basis, numbers, *Ws
+
+
+class _Orthonormalize(torch.autograd.Function):
+    """`(center, method, *batches)` to `(P, two tensors of the method, *W)`: Note [many matrices, one root]."""
+
+    @staticmethod
+    def forward(center: bool, method: str, *Vs: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return _transform(Vs, center, method)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
+        center, method, *Vs = inputs
+        size = info.batch_size
+        Vs = [_batch_first(V, dim, size) for V, dim in zip(Vs, in_dims[2:], strict=True)]
+        counts = [V.shape[1] for V in Vs]
+        P, basis, numbers, *Ws = _node().apply(center, method, *(V.flatten(0, 1) for V in Vs))
+        small = [_unflatten(x, size, counts) for x in (P, basis, numbers)]
+        return (*small, *(W.unflatten(0, (size, -1)) for W in Ws)), 0
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+        ctx.center, ctx.method, *_ = inputs
+        ctx.mark_non_differentiable(*output[1:3])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*output)
+        ctx.save_for_forward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, H: Tensor | None, _basis: None, _numbers: None, *Gs: Tensor | None) -> Any:  # type: ignore[override]
+        Ws = ctx.saved_tensors[3:]
+        if H is None and all(G is None for G in Gs):
+            return None, None, *Gs
+        G = [torch.zeros_like(W) if G is None else G for G, W in zip(Gs, Ws, strict=True)]
+        inputs = ctx.center, ctx.method, H, *ctx.saved_tensors, *G
+        with torch.autocast(Ws[0].device.type, enabled=False):
+            if H is not None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+                return None, None, *_adjoint(*inputs)
+            return None, None, *_AdjointInPlace.apply(*inputs)
+
+
+class _OrthonormalizeForward(_Orthonormalize):
+    @staticmethod
+    def jvp(ctx: Any, _center: None, _method: None, *dVs: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        P, basis, numbers, *Ws = ctx.saved_tensors
+        ps, Ws = P.split([len(W) for W in Ws]), [W.to(P.dtype) for W in Ws]
+        dXs = [(torch.zeros_like(W) if dV is None else dV).to(P.dtype) for dV, W in zip(dVs, Ws, strict=True)]
+        if ctx.center:
+            dXs = [dX - dX.mean(-1, keepdim=True) for dX in dXs]
+        PdXs = [p @ dX for p, dX in zip(ps, dXs, strict=True)]
+        B = torch.cat([PdX @ W.mT for PdX, W in zip(PdXs, Ws, strict=True)])
+        PL = P @ lyapunov(P, B + B.mT, basis, numbers, ctx.method)
+        parts = zip(PdXs, PL.split([len(W) for W in Ws]), Ws, ctx.saved_tensors[3:], strict=True)
+        return -PL @ P, None, None, *((PdX - pl @ W).to(own.dtype) for PdX, pl, W, own in parts)
+
+
+def _node() -> type[_Orthonormalize]:
+    # The forward-mode rule stands apart because Dynamo refuses a node that has one.
+    return _Orthonormalize if torch.compiler.is_compiling() else _OrthonormalizeForward
+
+
+def _adjoint(
+    center: bool, method: str, H: Tensor | None, P: Tensor, basis: Tensor, numbers: Tensor, *pairs: Tensor,
+    in_place: bool = False,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return each dL/dV from H = dL/dP and `pairs`, the Ws and then each G = dL/dW: Note [the adjoint ...]."""
+    kind = pairs[-1].dtype
+    dtype = torch.promote_types(kind, torch.float32)  # bfloat16 products would lose what W still has
+    wide = [x.to(dtype) for x in pairs]
+    Ws, Gs = wide[: len(wide) // 2], wide[len(wide) // 2 :]
+    counts = [len(W) for W in Ws]
+    A = torch.cat([torch.bmm(G, W.mT) for G, W in zip(Gs, Ws, strict=True)])
+    A = A.to(P.dtype)
+    if in_place:
+        PY = METHODS[method].adjoint(P, A, basis, numbers)
+    else:
+        PA = P @ A
+        Q = PA + PA.mT if H is None else PA + PA.mT + P @ (H + H.mT) @ P
+        PY = P @ lyapunov(P, Q, basis, numbers, method)
+    subtract = torch.Tensor.baddbmm_ if in_place else torch.baddbmm
+    grads = []
+    for p, py, W, G in zip(P.to(dtype).split(counts), PY.to(dtype).split(counts), Ws, Gs, strict=True):
+        grad = subtract(torch.bmm(p, G), py, W, alpha=-1)
+        grads.append((grad.sub_(grad.mean(-1, keepdim=True)) if center else grad).to(kind))
+    return tuple(grads)
+
+
+class _AdjointInPlace(torch.autograd.Function):
+    """The adjoint where nothing is differentiated any further: one new matrix of the size of the weight, not two.
+
+    A node without a derivative, for the sake of its rule for vmap: torch has none for the product in place.
+    """
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+        return _adjoint(*inputs, in_place=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
+        center, method, H, *tensors = inputs
+        tensors = [_batch_first(x, dim, info.batch_size) for x, dim in zip(tensors, in_dims[3:], strict=True)]
+        small, pairs = tensors[:3], tensors[3:]
+        counts = [W.shape[1] for W in pairs[: len(pairs) // 2]]
+        small = [torch.cat([part.flatten(0, 1) for part in x.split(counts, 1)]) for x in small]
+        grads = _AdjointInPlace.apply(center, method, H, *small, *(x.flatten(0, 1) for x in pairs))
+        return tuple(grad.unflatten(0, (info.batch_size, -1)) for grad in grads), 0
+
+
+def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:
+    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+
+
+def _unflatten(x: Tensor, size: int, counts: list[int]) -> Tensor:
+    """Return (size, all matrices, ...) from the matrices of one batch after the other, `size` times each."""
+    parts = x.split([size * count for count in counts])
+    return torch.cat([part.unflatten(0, (size, -1)) for part in parts], 1)
+
+
+def map_batches(Vs: Sequence[Float[Tensor, "_ n _"]], *, center: bool, method: str) -> tuple[Tensor, ...]:
+    """Return W of each batch of matrices of `n` rows, of one type and device, all their roots taken in one call."""
+    return _node().apply(center, method, *Vs)[3:]

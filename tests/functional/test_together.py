@@ -1,0 +1,76 @@
+"""Many weights mapped at once give what each gives by itself, and so do their gradients."""
+
+import torch
+from torch import Tensor
+
+from orthonorm.functional.orthonormalize import orthonormalize_groups
+from orthonorm.functional.together import Rows, orthonormalize_together
+
+
+def network(method: str, dtype: torch.dtype = torch.float64) -> list[Rows]:
+    """Weights of equal and of different shapes, of one and of several runs of groups, centred and not."""
+
+    def rows(*shape: int, sizes: tuple[int, ...], center: bool = True) -> Rows:
+        return Rows(torch.randn(*shape, dtype=dtype).requires_grad_(), sizes, center, method)
+
+    return [
+        rows(1, 8, 12, sizes=(4, 4)),
+        rows(1, 8, 12, sizes=(4, 4)),
+        rows(2, 9, 20, sizes=(4, 5)),
+        rows(1, 4, 30, sizes=(4,)),
+        rows(1, 4, 30, sizes=(4,), center=False),
+        rows(3, 5, 12, sizes=(5,)),
+    ]
+
+
+def test_results_and_gradients_are_those_of_weight_by_weight(method: str):
+    weights = network(method)
+    alone = [orthonormalize_groups(V, sizes, center=center, method=m) for V, sizes, center, m in weights]
+    together = orthonormalize_together(weights)
+    Gs = [torch.randn_like(W) for W in alone]
+    Vs = [weight.V for weight in weights]
+    for got, expected in zip(together, alone, strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-13)
+    for got, expected in zip(torch.autograd.grad(together, Vs, Gs), torch.autograd.grad(alone, Vs, Gs), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
+
+
+def test_types_are_kept_apart():
+    mixed = [network("eigh", dtype)[0] for dtype in (torch.float32, torch.float64, torch.float32)]
+    for weight, W in zip(mixed, orthonormalize_together(mixed), strict=True):
+        assert W.dtype == weight.V.dtype
+        torch.testing.assert_close(W[:, :4] @ W[:, :4].mT, torch.eye(4, dtype=W.dtype)[None], rtol=0, atol=3e-7)
+
+
+def test_more_than_a_block_and_more_than_is_joined(method: str):
+    # The first batch is gone through in blocks; the two others are too large to be joined, and equal.
+    Vs = [torch.randn(12, 16, 5000), torch.randn(9, 16, 7000), torch.randn(9, 16, 7000)]
+    weights = [Rows(V.requires_grad_(), (16,), True, method) for V in Vs]
+    together = orthonormalize_together(weights)
+    for V, W in zip(Vs, together, strict=True):
+        torch.testing.assert_close(W, orthonormalize_groups(V, (16,), center=True, method=method), rtol=0, atol=1e-6)
+        torch.testing.assert_close(W @ W.mT, torch.eye(16).expand(len(W), 16, 16), rtol=0, atol=1e-6)
+
+
+def test_second_derivatives_reach_every_weight():
+    weights = network("eigh")[:4]
+    coefficients = [torch.randn_like(weight.V) for weight in weights]
+
+    def penalty(*Vs: Tensor) -> Tensor:
+        rows = [weight._replace(V=V) for weight, V in zip(weights, Vs, strict=True)]
+        loss = sum((c * W.sin()).sum() for c, W in zip(coefficients, orthonormalize_together(rows), strict=True))
+        grads = torch.autograd.grad(loss, Vs, create_graph=True)  # type: ignore[arg-type]
+        return sum((g**2).sum() for g in grads)  # type: ignore[return-value]
+
+    Vs = [weight.V for weight in weights]
+    assert torch.autograd.gradcheck(penalty, Vs)
+
+
+def test_a_gradient_of_some_weights_only():
+    weights = network("eigh")
+    together = orthonormalize_together(weights)
+    alone = orthonormalize_groups(weights[3].V, (4,), center=True, method="eigh")
+    (expected,) = torch.autograd.grad(alone.sin().sum(), weights[3].V)
+    (got,) = torch.autograd.grad(together[3].sin().sum(), weights[3].V)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+    assert orthonormalize_together([]) == []

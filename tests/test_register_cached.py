@@ -1,0 +1,125 @@
+"""Weights computed at once, around a call of a network: the same step, and nothing that outlives it."""
+
+import copy
+import pickle
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import orthonorm as on
+
+
+class Calls(TorchDispatchMode):
+    """Counts operator calls by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counter: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counter[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def network(depth: int = 6) -> nn.Module:
+    layers = [
+        nn.Conv2d(3, 8, 3),
+        *(nn.Conv2d(8, 8, 3, padding=1) for _ in range(depth)),
+        nn.Flatten(),
+        nn.Linear(8 * 36, 10),
+        nn.Linear(10, 4),
+    ]
+    return on.orthogonalize_(nn.Sequential(*layers), on.OLMConfig(scale=True))
+
+
+def step(model: nn.Module, x: Tensor) -> list[Tensor]:
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def test_a_training_step_is_the_same_with_few_roots():
+    model, x = network(), torch.randn(5, 3, 8, 8)
+    output, gradients = model(x), step(model, x)
+    on.register_cached(model)
+    with Calls() as calls:
+        torch.testing.assert_close(model(x), output, rtol=0, atol=1e-6)
+    # Groups of 8 in every convolution, and one of 10: two decompositions for 8 layers.
+    assert calls.counter["aten._linalg_eigh.default"] == 2
+    for got, expected in zip(step(model, x), gradients, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_calls_grow_little_with_depth():
+    def total(depth: int, together: bool) -> int:
+        model, x = network(depth), torch.randn(2, 3, 8, 8)
+        if together:
+            on.register_cached(model)
+        with Calls() as calls:
+            step(model, x)
+        plain = nn.Sequential(*on.fold(model))
+        for p in plain.parameters():
+            p.requires_grad_()
+        with Calls() as own:
+            step(plain, x)
+        return sum(calls.counter.values()) - sum(own.counter.values())
+
+    extra = {together: total(24, together) - total(4, together) for together in (True, False)}
+    assert extra[True] <= extra[False] / 4
+
+
+def test_nothing_outlives_a_call():
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    on.register_cached(model)
+    first = model(x)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p))
+    assert (model(x) - first).abs().max() > 1e-3
+    assert model[0].weight is not model[0].weight  # type: ignore[index]
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
+        model(torch.randn(2, 3, 9, 9))
+    assert model[0].weight is not model[0].weight  # type: ignore[index]
+
+
+def test_remove_copy_pickle_fold():
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    output = model(x)
+    handle = on.register_cached(model)
+    for other in (copy.deepcopy(model), on.fold(model)):
+        torch.testing.assert_close(other(x), output, rtol=0, atol=1e-6)
+    assert len(pickle.dumps(on.fold(model))) > 0
+    handle.remove()
+    with Calls() as calls:
+        model(x)
+    assert calls.counter["aten._linalg_eigh.default"] == 8
+
+
+def test_a_model_without_orthogonal_weights_is_refused():
+    with pytest.raises(ValueError, match="no orthogonal weight to cache"):
+        on.register_cached(nn.Linear(3, 3))
+
+
+def test_a_call_within_a_call():
+    inner = network()
+    on.register_cached(inner)
+    outer = nn.Sequential(inner, nn.Linear(4, 2))
+    on.register_cached(outer)
+    x = torch.randn(2, 3, 8, 8)
+    expected = copy.deepcopy(outer)(x)
+    torch.testing.assert_close(outer(x), expected, rtol=0, atol=0)
+    assert step(outer, x)
+
+
+def test_no_grad_and_functional_call_see_their_own_weights():
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    on.register_cached(model)
+    with torch.no_grad():
+        assert not model(x).requires_grad
+    other = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    expected = copy.deepcopy(model)
+    expected.load_state_dict(other)
+    torch.testing.assert_close(torch.func.functional_call(model, other, (x,)), expected(x), rtol=0, atol=1e-5)

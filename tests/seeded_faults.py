@@ -1,6 +1,6 @@
 """Break the library on purpose, one fault at a time, and require that the test named for it fails.
 
-    python tests/seeded_faults.py [WORDS ...]    # only the faults whose name contains each word
+    python tests/seeded_faults.py [WORDS ...]    # only those whose name or file contains each word
 
 A fault is killed when a named test fails an *assertion* on a copy of src/ that carries it. A test
 that passes, or that breaks down in another way (an import error, an exception of the library), lets
@@ -172,9 +172,9 @@ def print_outcome(outcome: Outcome) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    faults = [fault for fault in FAULTS if all(word in fault.name for word in words)]
+    faults = [fault for fault in FAULTS if all(word in f"{fault.name} {fault.file}" for word in words)]
     if not faults:
-        print(f"no fault is named with all of: {' '.join(words)}", file=sys.stderr)
+        print(f"no fault has all of these words in its name and file: {' '.join(words)}", file=sys.stderr)
         return 2
     try:
         outcomes = run_faults(Project(HERE.parent, "orthonorm"), faults, print_outcome)

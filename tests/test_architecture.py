@@ -27,7 +27,7 @@ LIBRARY: dict[str, set[str]] = {
     "free_matrices": {"functional", "parametrizations"},
     "diagnostics": {"functional", "parametrizations"},
     "propagation": set(),
-    "bench": {"functional", "optim"},
+    "bench": {"functional", "parametrizations", "modules", "layer_rules", "convert", "diagnostics", "optim"},
     "operators": {"functional"},
     "monitoring": {"functional", "parametrizations", "diagnostics"},
     "checkpoints": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics"},
@@ -174,6 +174,8 @@ EXTRAS_OF = {
     "orthonorm.checkpoints": {"safetensors"},
     "orthonorm.integrations.lightning": {"lightning"},
     "orthonorm.bench.optim": {"geoopt"},
+    "orthonorm.bench.peers": {"geotorch"},
+    "orthonorm.bench.networks": {"torchvision"},
 }
 
 

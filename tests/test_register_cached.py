@@ -60,7 +60,7 @@ def test_calls_grow_little_with_depth():
             on.register_cached(model)
         with Calls() as calls:
             step(model, x)
-        plain = nn.Sequential(*on.fold(model))
+        plain = on.fold(model)
         for p in plain.parameters():
             p.requires_grad_()
         with Calls() as own:

@@ -1,11 +1,14 @@
 """The benchmark suite: what it reports is what it measured."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from orthonorm.bench import transform
+from orthonorm.bench import counts, networks, peers, scaling, steps, transform
 from orthonorm.bench.optim import bench_optim
 from orthonorm.bench.tables import as_markdown, write_result
 from orthonorm.bench.timing import interleaved_medians
@@ -26,10 +29,11 @@ def test_the_hard_matrix_has_the_condition_it_claims_in_every_group():
         assert float(values[0] / values[-1]) == pytest.approx(1e3, rel=1e-3)
 
 
-def test_the_svd_loop_is_the_same_transformation():
+@pytest.mark.parametrize("peer", [peers.svd_loop, peers.eigh_autograd, partial(peers.newton_autograd, steps=12)])
+def test_a_peer_is_the_same_transformation(peer: Callable[[Tensor, int], Tensor]):
     V = torch.randn(6, 20)
     expected = transform.orthonormalize(V, group_size=3)
-    torch.testing.assert_close(transform.svd_loop(V, 3), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(peer(V, 3), expected, rtol=0, atol=1e-4)
 
 
 def test_every_row_names_its_accuracy_and_the_table_holds_every_row(tmp_path, monkeypatch):
@@ -37,10 +41,57 @@ def test_every_row_names_its_accuracy_and_the_table_holds_every_row(tmp_path, mo
     result = transform.bench_transform(rounds=1)
     path = write_result(result, tmp_path)
     assert json.loads(path.with_suffix(".json").read_text())["rows"] == result["rows"]
-    ours, _, loop = result["rows"]
-    assert ours["error, condition 1e3"] < 1e-6 < loop["error, condition 1e3"]
-    assert as_markdown(result).count("\n| tiny |") == 3
+    ours, _, loop, _, five = result["rows"]
+    assert ours["error, condition 1e3"] < 1e-6 < loop["error, condition 1e3"] < five["error, condition 1e3"]
+    assert as_markdown(result).count("\n| tiny |") == 5
     assert result["machine"]["torch"] == torch.__version__
+
+
+def test_other_libraries_layers_are_orthonormal_too(monkeypatch):
+    monkeypatch.setattr(transform, "PEER_SHAPE", (64, 70))
+    rows = transform.bench_peers(rounds=1)["rows"]
+    assert len(rows) == 6
+    assert max(row["error within a group"] for row in rows) < 1e-5
+
+
+TINY = networks.Network(
+    lambda: nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)), (4, 12), 3, 4
+)
+
+
+def test_steps_are_of_the_networks_they_name(monkeypatch):
+    monkeypatch.setattr(networks, "NETWORKS", {"tiny": TINY})
+    rows = steps.bench_steps(rounds=1)["rows"]
+    assert [row["weights"] for row in rows] == ["plain", "weight_norm", "orthonorm", "orthonorm, register_cached"]
+    assert rows[0]["times plain"] == 1
+    assert max(row["error after the steps"] for row in rows[2:]) < 1e-6
+    assert "| - |" in as_markdown({"rows": rows, "machine": {}, "rounds": 1})
+
+
+def test_counts_by_hand():
+    x = torch.ones(3, requires_grad=True)
+    with counts.OperatorCalls() as calls, counts.SavedBytes() as saved:
+        y = x.exp() + 1.0
+        z = y * x
+    assert calls.count == 3
+    assert z.requires_grad
+    assert saved.total == 3 * 3 * 4  # exp keeps its result; the product keeps y and x
+
+
+def test_together_takes_fewer_calls_and_no_second_copy(monkeypatch):
+    monkeypatch.setattr(networks, "NETWORKS", {"tiny": TINY})
+    alone, together = counts.bench_counts()["rows"]
+    assert together["operator calls"] < alone["operator calls"]
+    assert alone["layers"] == 2
+
+
+def test_scaling_names_its_series(monkeypatch):
+    monkeypatch.setattr(scaling, "ROWS", [(64, 80), (128, 80)])
+    monkeypatch.setattr(scaling, "LENGTHS", [(64, 80)])
+    rows = scaling.bench_scaling(rounds=1)["rows"]
+    assert [(row["varied"], row["n"], row["d"]) for row in rows] == [("n", 64, 80), ("n", 128, 80), ("d", 64, 80)]
+    assert rows[0]["time an entry / the first"] == 1
+    assert max(row["error"] for row in rows) < 1e-6
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:torch.jit")  # geoopt uses torch.jit.script

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.orthonormalize import _OrthonormalizeForward
+from orthonorm.functional.transformation import _OrthonormalizeForward
 from spectra import SPECTRA, orthonormal_rows, starting_points
 
 # Torch compiles its own forward-mode rules with it on first use.
@@ -61,7 +61,7 @@ def test_the_gradient_of_a_gradient_penalty(name: str, center: bool, method: str
 def test_both_outputs_of_the_node(name: str, center: bool, method: str):
     # W and P together, so that the loss has a gradient with respect to each.
     def both(V: Tensor) -> tuple[Tensor, Tensor]:
-        W, P, *_ = _OrthonormalizeForward.apply(V[None], center, method)
+        P, _, _, W = _OrthonormalizeForward.apply(center, method, V[None])
         return W, P
 
     V = POINTS[name].clone().requires_grad_()

@@ -4,20 +4,30 @@ from pathlib import Path
 
 import torch
 
+from .counts import bench_counts
 from .optim import bench_optim
+from .scaling import bench_scaling
+from .steps import bench_steps
 from .tables import as_markdown, write_result
-from .transform import bench_transform
+from .transform import bench_peers, bench_transform
 
-SUITES = {"transform": bench_transform, "optim": bench_optim}
+SUITES = {
+    "transform": bench_transform,
+    "peers": bench_peers,
+    "steps": bench_steps,
+    "counts": bench_counts,
+    "scaling": bench_scaling,
+    "optim": bench_optim,
+}
 
 
 def bench(
     suite: str = "all", device: str = "cpu", rounds: int = 21, threads: int = 0, out: Path = Path("results/bench")
 ) -> None:
-    """Measure accuracy and speed in one run: the transformation against its floor, the optimizers against geoopt.
+    """Measure accuracy and speed in one run, peers beside: the transformation, whole steps, calls, optimizers.
 
     Writes each suite's table as Markdown and JSON. Times are medians of interleaved rounds; run it on an otherwise idle
-    machine. --suite transform or optim runs one of them; --threads 0 leaves torch's own choice.
+    machine. --suite transform, peers, steps, counts, scaling or optim runs one; --threads 0 leaves torch's own choice.
     """
     if suite not in ("all", *SUITES):
         raise SystemExit(f"orthonorm: suite is one of all, {', '.join(SUITES)}; got {suite!r}")

@@ -32,4 +32,6 @@ def write_result(result: dict[str, Any], folder: Path) -> Path:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return "-"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

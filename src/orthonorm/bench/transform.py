@@ -1,26 +1,37 @@
-"""The transformation alone, forward plus backward, against its floor and a loop of SVDs, with the accuracy of each."""
+"""The transformation alone, forward plus backward, against its floor and its peers, with the accuracy of each."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from orthonorm.functional import orthonormalize
 from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import group_sizes
+from orthonorm.modules import OrthogonalLinear
 
+from .peers import eigh_autograd, newton_autograd, peer_layers, svd_loop
 from .timing import interleaved_medians, machine, product_rate
 
-__all__ = ["SHAPES", "bench_transform", "spectrum_matrix", "svd_loop"]
+__all__ = ["SHAPES", "bench_peers", "bench_transform", "spectrum_matrix"]
 
+# Rows, their length, and rows a group.
 SHAPES = {
-    "VGG conv 512 x 4608": (512, 4608, 64),
-    "WRN-28-10 conv 640 x 5760": (640, 5760, 64),
-    "one group 64 x 576": (64, 576, 64),
-    "MLP layer 100 x 100": (100, 100, 50),
+    "VGG conv 6": (512, 4608, 64),
+    "VGG conv 3": (256, 1152, 64),
+    "VGG conv 2": (128, 576, 64),
+    "WRN-28-10 conv, last stage": (640, 5760, 64),
+    "WRN-28-10 conv, first stage": (160, 1440, 32),
+    "ResNet-50 1 x 1 conv": (512, 1024, 64),
+    "one group": (64, 576, 64),
+    "MNIST MLP, first layer": (100, 1024, 100),
+    "MNIST MLP, hidden layer": (100, 100, 50),
 }
+
+# The shape at which other parametrizations of an orthogonal weight are compared: one group is their constraint.
+PEER_SHAPE = (256, 1152)
 
 
 def spectrum_matrix(n: int, d: int, group: int, *, condition: float, seed: int = 0) -> Tensor:
@@ -33,17 +44,6 @@ def spectrum_matrix(n: int, d: int, group: int, *, condition: float, seed: int =
         U, _, R = torch.linalg.svd(X - X.mean(-1, keepdim=True), full_matrices=False)
         groups.append(U * torch.logspace(0, -math.log10(condition), size, dtype=torch.float64) @ R)
     return torch.cat(groups).float()
-
-
-def svd_loop(V: Tensor, group: int) -> Tensor:
-    """Return W by one SVD of Sigma a group with autograd through it: the usual way, which our path is compared with."""
-    parts = []
-    for part in V.split(group):
-        X = part - part.mean(-1, keepdim=True)
-        U, s, _ = torch.linalg.svd(X @ X.mT / X.shape[-1])
-        P = U @ torch.diag((s + 1e-8).rsqrt()) @ U.mT
-        parts.append(P @ X / math.sqrt(X.shape[-1]))
-    return torch.cat(parts)
 
 
 def bench_transform(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
@@ -59,6 +59,8 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
         "orthonorm, auto": lambda V: orthonormalize(V, group_size=group),
         "orthonorm, newton": lambda V: orthonormalize(V, group_size=group, method="newton"),
         "loop of SVDs, autograd": lambda V: svd_loop(V, group),
+        "batched eigh, autograd": lambda V: eigh_autograd(V, group),
+        "five Newton steps, autograd": lambda V: newton_autograd(V, group),
     }
     V = torch.randn(n, d, device=device, requires_grad=True)
     G = torch.randn(n, d, device=device)
@@ -70,7 +72,8 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
     hard = spectrum_matrix(n, d, group, condition=1e3).to(device)
     return [
         {
-            "shape": label,
+            "layer": label,
+            "shape": f"{n} x {d}",
             "group": group,
             "path": name,
             "milliseconds": medians[name] * 1e3,
@@ -81,3 +84,36 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
         }
         for name, path in paths.items()
     ]
+
+
+def bench_peers(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
+    """Return the times of reading an orthogonal weight and its gradient, ours and other libraries' layers."""
+    where = torch.device(device)
+    n, d = PEER_SHAPE
+    layers: dict[str, tuple[nn.Module, int]] = {
+        "orthonorm, one group (the same constraint)": (OrthogonalLinear(d, n, bias=False), n),
+        "orthonorm, groups of 64 (a weaker constraint)": (OrthogonalLinear(d, n, bias=False, group_size=64), 64),
+        **{name: (make(), n) for name, make in peer_layers(n, d).items()},
+    }
+    G = torch.randn(n, d, device=where)
+    runs = {}
+    for name, (layer, _) in layers.items():
+        layer.to(where)
+        runs[name] = lambda layer=layer: torch.autograd.grad(_weight(layer), list(layer.parameters()), G)
+    medians = interleaved_medians(runs, rounds=rounds)
+    rows = [
+        {
+            "layer": name,
+            "shape": f"{n} x {d}",
+            "milliseconds": medians[name] * 1e3,
+            "times ours, one group": medians[name] / medians[next(iter(layers))],
+            "times ours, groups of 64": medians[name] / medians[list(layers)[1]],
+            "error within a group": float(group_errors(_weight(layer).detach(), (size,) * (n // size)).max()),
+        }
+        for name, (layer, size) in layers.items()
+    ]
+    return {"benchmark": "peers", "machine": machine(where), "rounds": rounds, "rows": rows}
+
+
+def _weight(layer: nn.Module) -> Tensor:
+    return getattr(layer, "weight")  # noqa: B009  (a parametrized weight is a property)

@@ -123,11 +123,11 @@ class _Orthonormalize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, H: Tensor | None, _basis: None, _numbers: None, *Gs: Tensor | None) -> Any:  # type: ignore[override]
-        Ws = ctx.saved_tensors[3:]
         if H is None and all(G is None for G in Gs):
             return None, None, *Gs
+        P, basis, numbers, *Ws = ctx.saved_tensors  # once: checkpointing allows no more
         G = [torch.zeros_like(W) if G is None else G for G, W in zip(Gs, Ws, strict=True)]
-        inputs = ctx.center, ctx.method, H, *ctx.saved_tensors, *G
+        inputs = ctx.center, ctx.method, H, P, basis, numbers, *Ws, *G
         with torch.autocast(Ws[0].device.type, enabled=False):
             if H is not None or torch.is_grad_enabled() or torch.compiler.is_compiling():
                 return None, None, *_adjoint(*inputs)
@@ -137,16 +137,16 @@ class _Orthonormalize(torch.autograd.Function):
 class _OrthonormalizeForward(_Orthonormalize):
     @staticmethod
     def jvp(ctx: Any, _center: None, _method: None, *dVs: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        P, basis, numbers, *Ws = ctx.saved_tensors
-        ps, Ws = P.split([len(W) for W in Ws]), [W.to(P.dtype) for W in Ws]
+        P, basis, numbers, *saved = ctx.saved_tensors
+        counts, Ws = [len(W) for W in saved], [W.to(P.dtype) for W in saved]
         dXs = [(torch.zeros_like(W) if dV is None else dV).to(P.dtype) for dV, W in zip(dVs, Ws, strict=True)]
         if ctx.center:
             dXs = [dX - dX.mean(-1, keepdim=True) for dX in dXs]
-        PdXs = [p @ dX for p, dX in zip(ps, dXs, strict=True)]
+        PdXs = [p @ dX for p, dX in zip(P.split(counts), dXs, strict=True)]
         B = torch.cat([PdX @ W.mT for PdX, W in zip(PdXs, Ws, strict=True)])
         PL = P @ lyapunov(P, B + B.mT, basis, numbers, ctx.method)
-        parts = zip(PdXs, PL.split([len(W) for W in Ws]), Ws, ctx.saved_tensors[3:], strict=True)
-        return -PL @ P, None, None, *((PdX - pl @ W).to(own.dtype) for PdX, pl, W, own in parts)
+        dWs = [PdX - pl @ W for PdX, pl, W in zip(PdXs, PL.split(counts), Ws, strict=True)]
+        return -PL @ P, None, None, *(dW.to(W.dtype) for dW, W in zip(dWs, saved, strict=True))
 
 
 def _node() -> type[_Orthonormalize]:

@@ -295,8 +295,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="blocks of a batch are put back in another order",
         file="orthonorm/functional/transformation.py",
-        old="results = [block for W in Ws for block in _blocks(W)]",
-        new="results = [block for W in Ws for block in _blocks(W)[::-1]]",
+        old="P.split([len(v) for v in blocks])",
+        new="[P[: len(v)] for v in blocks]",
         tests=("tests/functional/test_shapes_and_types.py::test_many_matrices_are_a_loop",),
     ),
     Fault(
@@ -331,7 +331,7 @@ FAULTS: tuple[Fault, ...] = (
         name="autocast reaches the gradient",
         file="orthonorm/functional/transformation.py",
         old="torch.autocast(Ws[0].device.type, enabled=False)",
-        new="torch.autocast(Ws[0].device.type, enabled=torch.is_autocast_enabled(Ws[0].device.type))",
+        new="torch.autocast(Ws[0].device.type, enabled=torch.is_grad_enabled())",
         tests=("tests/functional/test_transforms.py::test_an_autocast_region_changes_nothing",),
     ),
     Fault(
@@ -936,10 +936,8 @@ FAULTS: tuple[Fault, ...] = (
         file="orthonorm/functional/together.py",
         old="for (k, i), W in zip(places, results, strict=True):",
         new="for (k, i), W in zip(places, results[::-1], strict=True):",
-        tests=(
-            "tests/functional/test_together.py::test_types_are_kept_apart",
-            "tests/functional/test_together.py::test_more_than_a_block_and_more_than_is_joined",
-        ),
+        tests=("tests/functional/test_together.py::test_types_are_kept_apart",),
+    ),
     ),
     Fault(
         name="centred and uncentred weights are mapped alike together",
@@ -951,8 +949,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a registered call keeps its weights",
         file="orthonorm/parametrizations/cached.py",
-        old="        context.__exit__(None, None, None)",
-        new="        pass",
+        old="    if torch.compiler.is_compiling() or not _CALLS.get():\n",
+        new="    if True:\n",
         tests=("tests/test_register_cached.py::test_nothing_outlives_a_call",),
     ),
     Fault(

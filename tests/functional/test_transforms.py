@@ -105,10 +105,11 @@ def test_directional_derivative_is_a_product_with_the_jacobian(center: bool, met
 def test_an_autocast_region_changes_nothing(center: bool, method: str):
     V, G = torch.randn(2, 8, 20)
 
-    def run(V: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
+    def run(V: Tensor, G: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         V = V.clone().requires_grad_()
         W = orthonormalize(V, group_size=4, center=center, method=method)
-        return W, torch.autograd.grad(W, V, G)[0]
+        differentiable = torch.autograd.grad(W, V, G, create_graph=True)[0]
+        return W, differentiable, torch.autograd.grad(W, V, G)[0]
 
     plain = run(V, G)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
         "|" + "---|" * len(columns),
         *("| " + " | ".join(row) + " |" for row in rows),
     ]
+
+
+def escape(text: str) -> str:
+    r"""Text for a line or a cell of Markdown in which no character means anything.
+
+    An underscore inside a word means nothing as it is.
+
+    Example:
+        >>> print(escape("OLM_var <script> a|b *c*"))
+        OLM_var \<script\> a\|b \*c\*
+    """
+    return re.sub(r"[\\`*<>|\[\]~&]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
 
 
 def heading(figure: Mapping[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""Reports of the paper's other networks: tables, figures and claims, from records alone."""

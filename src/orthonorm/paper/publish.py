@@ -16,7 +16,7 @@ from orthonorm.paper.report import omdsm_text
 from orthonorm.paper.reports.layouts import FULL, REDUCED, Layout, layouts, names
 from orthonorm.paper.reports.overview import Section, overview
 from orthonorm.paper.reports.page import page
-from orthonorm.paper.reports.sections import write_layout
+from orthonorm.paper.reports.sections import layout_text, write_layout
 
 # Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
 Writer = Callable[[Sequence[Record], Path], list[Path]]
@@ -28,17 +28,17 @@ class Report:
 
     Attributes:
         name: of the section and of its folder; the experiment's, or what several that share a table are called.
-        what: its title.
         variant: one of ``layouts.FULL``, ``REDUCED``, ``SYNTHETIC``.
         experiments: whose records it shows.
         write: writes it.
+        without_records: its text where nothing was recorded: what the paper says, and dashes.
     """
 
     name: str
-    what: str
     variant: str
     experiments: tuple[str, ...]
     write: Writer
+    without_records: Callable[[], str]
 
 
 def write_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -52,7 +52,7 @@ def sections() -> list[Report]:
     """Every section of the overview, in the paper's order."""
     title = paper_numbers()["omdsm"]["title"]
     found = [
-        Report(name, title, variant, (name,), write_omdsm)
+        Report(name, variant, (name,), write_omdsm, lambda name=name: f"# {name}: {title}")
         for name, variant in (("omdsm", FULL), ("omdsm-5k", REDUCED), ("omdsm-5k-constant", REDUCED))
     ]
     for name, layout in layouts().items():
@@ -69,7 +69,13 @@ def _of_layout(name: str, layout: Layout) -> Iterator[Report]:
         if len(own) > 1 and variant != REDUCED:
             groups = [(name if variant == FULL else f"{name}-{variant}", own)]
         for title, experiments in groups:
-            yield Report(title, layout.title, variant, experiments, partial(write_layout, title, layout, variant))
+            yield Report(
+                title,
+                variant,
+                experiments,
+                partial(write_layout, title, layout, variant),
+                partial(layout_text, title, layout, variant, ()),
+            )
 
 
 def report_names() -> list[str]:
@@ -130,14 +136,14 @@ def write_all(results: Path, out: Path) -> list[Path]:
 def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[Path]:
     shown, paths = [], []
     for section, records in found:
-        text = None
         if records:
             folder = out / section.name
             folder.mkdir(parents=True, exist_ok=True)
             written = section.write(records, folder)
             text, paths = written[0].read_text(encoding="utf-8"), [*paths, *written]
-        commands = "; ".join(f"orthonorm run {name}" for name in section.experiments)
-        shown.append(Section(section.name, section.what, section.variant, commands, text, section.name))
+        else:
+            text = section.without_records()
+        shown.append(Section(section.name, section.variant, section.experiments, text, bool(records)))
     markdown = out / "report.md"
     markdown.write_text(overview(shown), encoding="utf-8")
     return [markdown, _write_page(markdown), *paths]

@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 
 from orthonorm.paper.claims import Claim, SeedAnswer, Verdict, decide
 from orthonorm.paper.errors import UserError
-from orthonorm.paper.markdown import circumstances, escape, table
+from orthonorm.paper.markdown import escape, table
 from orthonorm.paper.records import Record
-from orthonorm.paper.reports.errors_text import VARIANTS, network_lines
-from orthonorm.paper.reports.layouts import SYNTHETIC, Layout, Row, belongs, label_of
+from orthonorm.paper.reports.background import background
+from orthonorm.paper.reports.layouts import SYNTHETIC, VARIANTS, Layout, Row, belongs, label_of
 from orthonorm.paper.summary import DASH, Cell, cells
 
 COLUMNS = ("network", "method", "the paper, s", "times plain", "ours, s", "times plain", "ours measured with")
+
+_NOTE = (
+    "Ours: the median over epochs and seeds of an epoch's seconds divided by its steps, a run's first epoch left out "
+    "where it has others. Times of other machines do not compare; their ratios may."
+)
 
 # Seconds of a cell by (network, label).
 Seconds = Mapping[tuple[str, str], float]
@@ -26,30 +31,23 @@ def cost_text(name: str, layout: Layout, variant: str, records: Sequence[Record]
     ours = {place: s for place, cell in measured.items() if (s := seconds_per_iteration(cell.records)) is not None}
     told = {(row.model, row.label): row.seconds for row in layout.rows if row.seconds is not None}
     rows = [_line(row, measured, ours, told, synthetic) for row in _rows(layout, measured)]
-    claims = [_judge(claim, ours) for claim in layout.claims]
-    verdicts = [(v.claim["text"], f"**{v.answer}**", v.numbers) for v in claims]
-    return "\n".join(
-        [
-            f"# {name}: {layout.title}{VARIANTS[variant]}",
-            "",
-            f"- The paper: {layout.the_paper}",
-            *(f"- {escape(line)}" for line in circumstances(records)),
-            *(f"- {line}" for line in network_lines(records)),
-            "",
-            "## Seconds per iteration" + (", synthetic data" if synthetic else ""),
-            "",
-            *table(COLUMNS, rows),
-            "",
-            "Ours: the median over epochs and seeds of an epoch's seconds divided by its steps, a run's first epoch "
-            "left out where it has others. Times of other machines do not compare; their ratios may.",
-            "",
-            "## Claims",
-            "",
-            # A time does not depend on what the images show.
-            *table(("claim", "verdict", "numbers"), verdicts),
-            "",
-        ]
-    )
+    lines = [
+        f"# {name}: {layout.title}{VARIANTS[variant]}",
+        "",
+        f"- The paper: {layout.the_paper}",
+        *(background(records) or [f"- Ours: {DASH} not run"]),
+        "",
+        "## Seconds per iteration" + (", synthetic data" if synthetic else ""),
+        "",
+        *table(COLUMNS, rows),
+        "",
+        _NOTE,
+        "",
+    ]
+    # A time does not depend on what the images show: claims are judged on synthetic data too.
+    verdicts = [(v.claim["text"], f"**{v.answer}**", v.numbers) for v in (_judge(c, ours) for c in layout.claims)]
+    claims = ["## Claims", "", *table(("claim", "verdict", "numbers"), verdicts), ""]
+    return "\n".join([*lines, *(claims if records else [])])
 
 
 def seconds_per_iteration(records: Sequence[Record]) -> float | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from orthonorm.paper.markdown import budget, circumstances, escape, table
+from orthonorm.paper.markdown import budget, escape, table
 from orthonorm.paper.records import Record
+from orthonorm.paper.reports.background import background
 from orthonorm.paper.reports.grouping import Placed
-from orthonorm.paper.reports.layouts import FULL, REDUCED, SYNTHETIC, Row
+from orthonorm.paper.reports.layouts import FULL, REDUCED, SYNTHETIC, VARIANTS, Row
 from orthonorm.paper.reports.reach import epoch_reached, mean_curve
 from orthonorm.paper.reports.verdicts import verdict_lines
 from orthonorm.paper.summary import DASH, Cell
 
-VARIANTS = {FULL: "", REDUCED: ", at a reduced size", SYNTHETIC: ", on synthetic data"}
 _NOTE = (
     "Mean ± deviation over the seeds in the last epoch, with the number of seeds and the rate at the start; "
     f"{DASH} was not run or is not in the paper."
@@ -28,18 +28,11 @@ def errors_text(name: str, placed: Placed, pictures: Sequence[str] = ()) -> str:
         placed: its records.
         pictures: file names of the figure's pictures.
     """
-    return "\n".join(
-        [
-            f"# {name}: {placed.layout.title}{VARIANTS[placed.variant]}",
-            "",
-            *budget_lines(placed),
-            "",
-            *_error_section(placed),
-            *_reach_section(placed),
-            *_figure_section(placed, pictures),
-            *_claims_section(placed),
-        ]
-    )
+    lines = [f"# {name}: {placed.layout.title}{VARIANTS[placed.variant]}", "", *budget_lines(placed), ""]
+    lines += _error_section(placed)
+    if placed.records:
+        lines += [*_reach_section(placed), *_figure_section(placed, pictures), *_claims_section(placed)]
+    return "\n".join(lines)
 
 
 def budget_lines(placed: Placed) -> list[str]:
@@ -48,25 +41,7 @@ def budget_lines(placed: Placed) -> list[str]:
     for key, records in placed.columns.items():
         ours = escape(budget(records)) if records else f"{DASH} not run"
         lines.append(f"- Ours, {escape(placed.column_title(key))}: {ours}")
-    if not placed.records:
-        return lines
-    return [*lines, *(f"- {line}" for line in network_lines(placed.records)),
-            *(f"- {escape(line)}" for line in circumstances(placed.records)[1:])]  # fmt: skip
-
-
-def network_lines(records: Sequence[Record]) -> list[str]:
-    """Network, its arguments and its number of parameters (which some methods change), a line each."""
-    counts: dict[str, set[int]] = {}
-    for record in records:
-        arguments = ", ".join(f"{name} {value}" for name, value in record.run.model_args)
-        text = record.run.model + (f" ({arguments})" if arguments else "")
-        counts.setdefault(text, set()).add(record.header["parameters"])
-    return [f"Network: {escape(text)}, {_span(found)} parameters" for text, found in sorted(counts.items())]
-
-
-def _span(counts: set[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return [*lines, *background(placed.records, with_budget=False)]
 
 
 def _error_section(placed: Placed) -> list[str]:
@@ -96,7 +71,8 @@ def _headings(placed: Placed) -> Iterator[str]:
         told = _paper_column(placed, key)
         if told is not None:
             yield told[0]
-        ours = "ours" if placed.variant == FULL else f"ours, {placed.variant}"
+        # The title of a synthetic column says so itself.
+        ours = "ours, reduced" if placed.variant == REDUCED else "ours"
         yield escape(f"{placed.column_title(key)}, {ours}")
 
 

@@ -12,6 +12,8 @@ from orthonorm.paper.config import Run
 
 # An experiment at the paper's size, at a reduced one, and on synthetic data: said wherever it is shown.
 FULL, REDUCED, SYNTHETIC = "full", "reduced", "synthetic"
+# What a title adds for each.
+VARIANTS = {FULL: "", REDUCED: ", at a reduced size", SYNTHETIC: ", on synthetic data"}
 
 
 @dataclass(frozen=True)

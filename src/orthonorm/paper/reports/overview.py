@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orthonorm.paper.reports.layouts import REDUCED, SYNTHETIC
+from orthonorm.paper.reports.layouts import FULL
+from orthonorm.paper.summary import DASH
 
 TITLE = "The paper's tables and figures, and ours"
 _INTRODUCTION = (
@@ -19,36 +21,29 @@ class Section:
     """One experiment's report.
 
     Attributes:
-        name: the experiment, or what several that share a table are called.
-        what: its title in words.
+        name: the experiment, or what several that share a table are called; also the folder of its pictures.
         variant: one of ``layouts.FULL``, ``REDUCED``, ``SYNTHETIC``.
-        command: runs it.
-        text: its Markdown; None where nothing was recorded.
-        folder: of its pictures, below that of the report.
+        experiments: whose records it shows.
+        text: its Markdown: with records, or the paper's numbers alone.
+        recorded: whether there are records.
     """
 
     name: str
-    what: str
     variant: str
-    command: str
-    text: str | None
-    folder: str
+    experiments: Sequence[str]
+    text: str
+    recorded: bool
 
 
-def overview(sections: list[Section]) -> str:
-    """Markdown of all sections: those with records, then what was not run.
-
-    A synthetic or reduced experiment that was not run is left out: the paper has no place for it.
-    """
+def overview(sections: Sequence[Section]) -> str:
+    """Markdown of all sections. A reduced or synthetic experiment that was not run has no place."""
     lines = [f"# {TITLE}", "", _INTRODUCTION, ""]
     for section in sections:
-        if section.text is not None:
-            lines += [_nested(section.text, section.folder), ""]
-    absent = [s for s in sections if s.text is None and s.variant not in (REDUCED, SYNTHETIC)]
-    if absent:
-        lines += ["## Not run", ""]
-        lines += [f"- {section.what}: – (`{section.command}`)" for section in absent]
-        lines.append("")
+        if section.recorded:
+            lines += [_nested(section.text, section.name), ""]
+        elif section.variant == FULL:
+            commands = ", ".join(f"`orthonorm run {name}`" for name in section.experiments)
+            lines += [_nested(section.text, section.name), "", f"{DASH} not run: {commands}", ""]
     return "\n".join(lines)
 
 

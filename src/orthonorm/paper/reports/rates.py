@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orthonorm.paper.markdown import budget, circumstances, escape, table
+from orthonorm.paper.markdown import budget, escape, table
 from orthonorm.paper.records import Record
-from orthonorm.paper.reports.errors_text import VARIANTS, network_lines
-from orthonorm.paper.reports.layouts import SYNTHETIC, Layout, label_of
+from orthonorm.paper.reports.background import background
+from orthonorm.paper.reports.layouts import SYNTHETIC, VARIANTS, Layout, label_of
 from orthonorm.paper.selection import Key, candidates, choose
 from orthonorm.paper.summary import DASH, Cell
 
@@ -23,9 +23,7 @@ def rates_text(name: str, layout: Layout, variant: str, records: Sequence[Record
         f"# {name}: {layout.title}{VARIANTS[variant]}",
         "",
         f"- The paper: {layout.the_paper}",
-        f"- {escape(circumstances(records)[0])}",
-        *(f"- {line}" for line in network_lines(records)),
-        *(f"- {escape(line)}" for line in circumstances(records)[1:]),
+        *background(records),
         "",
     ]
     for dataset, optimizer in dict.fromkeys((key[0], key[1]) for key in groups):
@@ -36,7 +34,7 @@ def rates_text(name: str, layout: Layout, variant: str, records: Sequence[Record
         "Mean ± deviation over the seeds in the last epoch; the rate with the lowest mean is chosen (in bold), of "
         f"equal ones that with the lower loss, then the smaller; {DASH} was not run."
     )
-    return "\n".join([*lines, note, ""])
+    return "\n".join([*lines, note, ""] if records else lines)
 
 
 def _budget(groups: dict[Key, list[Cell]]) -> list[str]:

@@ -18,13 +18,19 @@ def write_layout(name: str, layout: Layout, variant: str, records: Sequence[Reco
     """Write ``report.md`` and the figure, if the layout has one; returns the paths, the text first."""
     pictures: list[Path] = []
     if layout.kind == "errors":
-        placed = place(layout, variant, records)
-        pictures = draw_errors(placed, folder / "errors")
-        text = errors_text(name, placed, [path.name for path in pictures if path.suffix == ".png"])
-    elif layout.kind == "rates":
-        text = rates_text(name, layout, variant, records)
-    else:
-        text = cost_text(name, layout, variant, records)
+        pictures = draw_errors(place(layout, variant, records), folder / "errors")
     markdown = folder / "report.md"
-    markdown.write_text(text, encoding="utf-8")
+    shown = [path.name for path in pictures if path.suffix == ".png"]
+    markdown.write_text(layout_text(name, layout, variant, records, shown), encoding="utf-8")
     return [markdown, *pictures]
+
+
+def layout_text(
+    name: str, layout: Layout, variant: str, records: Sequence[Record], pictures: Sequence[str] = ()
+) -> str:
+    """Markdown of a layout; without records the paper's numbers with dashes beside them."""
+    if layout.kind == "errors":
+        return errors_text(name, place(layout, variant, records), pictures)
+    if layout.kind == "rates":
+        return rates_text(name, layout, variant, records)
+    return cost_text(name, layout, variant, records)

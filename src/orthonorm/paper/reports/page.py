@@ -37,7 +37,7 @@ def page(markdown: str, pictures: Path) -> str:
         >>> "<title>a &lt;b&gt; report</title>" in text
         True
     """
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser = MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}).enable("table")
     tokens = parser.parse(markdown)
     contents = list(_contents(tokens))
     _embed(tokens, pictures)

@@ -57,7 +57,7 @@ def errors_record(
             "epoch": i + 1,
             "step": steps * (i + 1),
             "lr": run.lr,
-            "train_loss": None if trained[i] is None else trained[i] / 10,
+            "train_loss": None if (error_in_training := trained[i]) is None else error_in_training / 10,
             "train_error": trained[i],
             "test_loss": 1.0,
             "test_error": error,

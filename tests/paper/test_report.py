@@ -58,6 +58,7 @@ def test_one_number_changes_text_and_figure(tmp_path: Path):
     same = {a.name: a.read_bytes() == b.read_bytes() for a, b in zip(first, second, strict=True)}
     assert same == {
         "report.md": False,
+        "report.html": False,
         "figure-12.png": False,
         "figure-12.svg": False,
         "figure-14.png": True,
@@ -276,7 +277,7 @@ def test_the_demo_s_table_has_a_row_for_each_method_and_rate():
 
 
 WRONG: list[tuple[str, Callable[[Path], object], str]] = [
-    ("name", lambda folder: write_report("vgg", folder, folder), "experiment is one of demo, omdsm, omdsm-5k"),
+    ("name", lambda folder: write_report("lenet", folder, folder), "experiment is one of demo, omdsm, omdsm-5k"),
     ("nothing", lambda folder: write_report("demo", folder, folder), "holds no record: first `orthonorm run demo`"),
     (
         "another experiment",

@@ -111,7 +111,8 @@ def test_data_set_budget_networks_and_machine_stand_above_the_table():
     ]
     head, _ = text("vgg", FULL, records).split("## Table 1")
     assert head.splitlines()[2:] == [
-        "- The paper: 100 epochs of batch 256, the rate chosen on a validation split; mean ± deviation of 5 runs",
+        "- The paper: CIFAR-10 and CIFAR-100, 100 epochs of batch 256, the rate chosen on a validation split; "
+        "mean ± deviation of 5 runs",
         "- Ours, CIFAR-10: 50,000 images; batch 256: 3 epochs of 10 steps, constant rate; seeds 0, 1, 2, 3, 4",
         "- Ours, CIFAR-100: – not run",
         "- Network: vgg (width 0.25), 990 to 1,000 parameters",
@@ -184,11 +185,12 @@ def test_table_4_is_of_four_networks_and_top_5_errors():
 def test_a_reduced_experiment_says_so_and_the_paper_s_numbers_are_told_apart():
     records = means({"plain": 6.0, "OLM": 5.0}, "vgg-5k", seeds=3, dataset="mnist-5k-rgb", description="5,000 digits")
     markdown = text("vgg", REDUCED, records, "vgg-5k")
-    assert markdown.startswith("# vgg-5k: VGG-style network on CIFAR (Table 1, Figure 5), at a reduced size\n")
+    assert markdown.startswith("# vgg-5k: VGG-style network (Table 1, Figure 5), at a reduced size\n")
     assert "| method | the paper, on CIFAR-10, full budget | mnist-5k-rgb, ours, reduced |" in markdown
     assert "- Ours, mnist-5k-rgb: 5,000 digits; batch 256: 3 epochs" in markdown
     assert row(markdown, "OLM")[0] == ["OLM", "8.61 ± 0.18", "5.00 ± 0.00 (3 seeds, rate 0.1)"]
     assert "36.02" not in markdown
+    assert "\n## Table 1, at a reduced size: test error, %\n" in markdown
     assert "## Claims, judged at the reduced size" in markdown
     assert "| mnist-5k-rgb | **undecided** | 0 of 3 seeds complete |" in markdown
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from orthonorm.paper.markdown import budget
 from orthonorm.paper.plots import COLOURS, panels, save_figure
@@ -16,7 +17,8 @@ from orthonorm.paper.reports.layouts import SYNTHETIC
 from orthonorm.paper.reports.reach import curve, mean_curve
 from orthonorm.paper.summary import Cell
 
-TRAIN = "train_error"
+# Both are top-1, whatever the table shows.
+TRAIN, TEST = "train_error", "test_error"
 # What the two kinds of a line look like, and how many triangles a dashed one carries.
 SOLID = {"linestyle": "-", "linewidth": 1.1}
 DASHED = {"linestyle": "--", "linewidth": 1.0, "marker": "^", "markersize": 3.0}
@@ -37,9 +39,7 @@ def draw_errors(placed: Placed, stem: Path) -> list[Path]:
     keys = [key for key, records in placed.columns.items() if any(r.epochs for r in records)]
     if not keys:
         return []
-    fields = [(TRAIN, layout.field)]
-    if layout.panels == "fields":
-        fields = [(TRAIN,), (layout.field,)]
+    fields = [(TRAIN,), (TEST,)] if layout.panels == "fields" else [(TRAIN, TEST)]
     shown = [(key, group) for key in keys for group in fields]
     titles = [f"({chr(97 + i)}) {_title(placed, *pair)}" for i, pair in enumerate(shown)]
     figure, axes = panels(titles, _foot(placed, len(titles)), width=3.6, height=3.2)
@@ -49,6 +49,7 @@ def draw_errors(placed: Placed, stem: Path) -> list[Path]:
         for label, colour, cell in _lines(placed, key):
             for number, field in enumerate(group):
                 draw_error(axis, cell, field, colour, label if number == 0 else None)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.legend(fontsize=6)
     return save_figure(figure, stem)
 
@@ -87,4 +88,4 @@ def _title(placed: Placed, key: str, fields: Sequence[str]) -> str:
 def _foot(placed: Placed, count: int) -> str:
     synthetic = "Synthetic data. " if placed.variant == SYNTHETIC else ""
     text = f"{synthetic}Solid: training; dashed with triangles: test; mean over the seeds. {budget(placed.records)}"
-    return "\n".join(textwrap.wrap(text, 88 * count))
+    return "\n".join(textwrap.wrap(text, 72 * count))

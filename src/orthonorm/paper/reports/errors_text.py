@@ -45,11 +45,15 @@ def budget_lines(placed: Placed) -> list[str]:
 
 
 def _error_section(placed: Placed) -> list[str]:
-    layout, synthetic = placed.layout, placed.variant == SYNTHETIC
-    title = f"{layout.table}: {layout.measured}" if layout.table else layout.measured
     rows = [line for row in placed.rows for line in _lines(placed, row)]
-    heading = f"## {title}, synthetic data" if synthetic else f"## {title}"
+    heading = _heading(placed, placed.layout.table, placed.layout.measured)
     return [heading, "", *table(("method", *_headings(placed)), rows), "", _NOTE, ""]
+
+
+def _heading(placed: Placed, of_the_paper: str, what: str) -> str:
+    """Heading with what the paper calls it, and whether ours is reduced or synthetic."""
+    added = VARIANTS[placed.variant]
+    return f"## {of_the_paper}{added}: {what}" if of_the_paper else f"## {what[0].upper()}{what[1:]}{added}"
 
 
 def _paper_column(placed: Placed, key: str) -> tuple[str, str] | None:
@@ -139,7 +143,7 @@ def _reach_section(placed: Placed) -> list[str]:
         title = escape(placed.column_title(key))
         columns += [f"{title}, the paper"] if _reach_told(placed, key) else []
         columns.append(f"{title}, ours" + ("" if target is None else f" (to {target:.2f}%)"))
-    heading = "## Epoch of plain's final error" + (", synthetic data" if placed.variant == SYNTHETIC else "")
+    heading = _heading(placed, "", "epoch of plain's final error")
     note = f"The first epoch in which the mean {placed.layout.measured.rstrip(', %')} is at most plain's in its last."
     return [heading, "", *table(columns, lines), "", note, ""]
 
@@ -168,10 +172,9 @@ def _reach_cells(placed: Placed, key: str, target: float | None, row: Row) -> It
 def _figure_section(placed: Placed, pictures: Sequence[str]) -> list[str]:
     if not pictures:
         return []
-    synthetic = ", synthetic data" if placed.variant == SYNTHETIC else ""
-    title = f"{placed.layout.figure}: error against epochs" if placed.layout.figure else "Error against epochs"
-    images = [f"![{title}{synthetic}]({picture})" for picture in pictures]
-    return [f"## {title}{synthetic}", "", *images, "", "Training error solid, test error dashed with triangles.", ""]
+    heading = _heading(placed, placed.layout.figure, "error against epochs")
+    images = [f"![{heading.removeprefix('## ')}]({picture})" for picture in pictures]
+    return [heading, "", *images, "", "Training error solid, test error dashed with triangles.", ""]
 
 
 def _claims_section(placed: Placed) -> list[str]:

@@ -49,6 +49,7 @@ def test_every_experiment_with_records_has_a_section_and_the_paper_s_others_dash
         "omdsm", "pie-tune", "pie-groups", "pie-5k", "pie-batchnorm", "pie-adam", "vgg-tune", "vgg", "vgg-5k",
         "inception", "wrn", "imagenet", "cost", "cost-synthetic",
     ]  # fmt: skip
+    assert "`orthonorm run wrn`, `orthonorm run wrn-shortcuts`" in text
     for name in ("omdsm", "pie-tune", "pie-groups", "pie-batchnorm", "pie-adam", "vgg", "inception", "wrn"):
         assert f"– not run: `orthonorm run {name}`" in text
     assert "| OLM | 3.73 ± 0.12 | – | 18.76 ± 0.40 | – |".replace("OLM", "WRN-28-10 OLM", 1) in text

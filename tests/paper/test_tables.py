@@ -192,7 +192,7 @@ def test_a_reduced_experiment_says_so_and_the_paper_s_numbers_are_told_apart():
     assert "36.02" not in markdown
     assert "\n## Table 1, at a reduced size: test error, %\n" in markdown
     assert "## Claims, judged at the reduced size" in markdown
-    assert "| mnist-5k-rgb | **undecided** | 0 of 3 seeds complete |" in markdown
+    assert "| mnist-5k-rgb | **undecided** | not run: WN, OLM-L2, OLM-L4 |" in markdown
 
 
 def test_a_reduced_table_3_has_no_rows_of_networks_that_were_not_run():
@@ -267,6 +267,23 @@ def test_no_character_of_a_label_means_anything():
     markdown = text("vgg", FULL, seeds_of("vgg", "<script>|*x*", (9.0,), description="a <b> | c"))
     assert r"| \<script\>\|\*x\* | – | 9.00 (1 of 5 seeds, rate 0.1) | – | – |" in markdown
     assert r"a \<b\> \| c; batch 256" in markdown
+
+
+def test_the_text_s_variant_of_table_3_has_a_row_of_its_own():
+    records = seeds_of("wrn-shortcuts", "OLM", FIVE, model="wide-resnet", method_args={"layers": "convolutions"})
+    markdown = text("wrn", FULL, records)
+    assert row(markdown, "WRN-28-10 OLM in the shortcuts too, as the paper's text has it")[0][1:3] == [
+        "–", "10.00 ± 1.58 (5 seeds, rate 0.1)",
+    ]  # fmt: skip
+    assert row(markdown, "WRN-28-10 OLM")[0][1:3] == ["3.73 ± 0.12", "–"]
+
+
+def test_synthetic_data_without_top_5_errors_show_the_test_error():
+    records = seeds_of("imagenet-alexnet-synthetic", "OLM", (9.0,), model="alexnet", dataset="imagenet-synthetic")
+    markdown = text("imagenet", SYNTHETIC, records)
+    assert "## Table 4, on synthetic data: test error, %" in markdown
+    assert "| method | the paper, AlexNet on ImageNet, full budget | AlexNet, synthetic, ours |" in markdown
+    assert row(markdown, "OLM (synthetic)")[0] == ["OLM (synthetic)", "20.43", "9.00 (1 seed, rate 0.1)"]
 
 
 WRONG: list[tuple[str, Callable[[], object], str]] = [

@@ -65,9 +65,21 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     """Budget, versions and devices of some records, a line each."""
     headers = [record.header for record in records]
     versions = sorted({", ".join(f"{k} {v}" for k, v in h["versions"].items()) for h in headers})
-    devices = sorted({f"{h['device']}, {h['threads']} thread(s) a run" for h in headers})
+    devices = sorted({f"{machine(h)}, {h['threads']} thread(s) a run" for h in headers})
     return [
         f"Data and budget: {budget(records)}",
         f"Versions: {'; '.join(versions)}",
         f"Device: {'; '.join(devices)}",
     ]
+
+
+def machine(header: Mapping[str, Any]) -> str:
+    """Device of a run with what decides its speed: how many there were, and the memory format if it is not torch's own.
+
+    Example:
+        >>> machine({"device": "cuda (a card)", "devices": ["4 (ddp)"], "memory_format": "channels_last"})
+        'cuda (a card), devices: 4 (ddp), channels_last'
+    """
+    devices = f", devices: {', then '.join(header['devices'])}" if "devices" in header else ""
+    memory_format = f", {header['memory_format']}" if "memory_format" in header else ""
+    return header["device"] + devices + memory_format

@@ -13,10 +13,12 @@ from orthonorm.paper.errors import UserError
 from orthonorm.paper.plots import draw_omdsm
 from orthonorm.paper.records import Record, read_folder
 from orthonorm.paper.report import omdsm_text
-from orthonorm.paper.reports.layouts import FULL, REDUCED, Layout, layouts, names
+from orthonorm.paper.reports.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
 from orthonorm.paper.reports.overview import Section, overview
 from orthonorm.paper.reports.page import page
 from orthonorm.paper.reports.sections import layout_text, write_layout
+
+_MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
 
 # Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
 Writer = Callable[[Sequence[Record], Path], list[Path]]
@@ -53,7 +55,7 @@ def sections() -> list[Report]:
     title = paper_numbers()["omdsm"]["title"]
     found = [
         Report(name, variant, (name,), write_omdsm, lambda name=name: f"# {name}: {title}")
-        for name, variant in (("omdsm", FULL), ("omdsm-5k", REDUCED), ("omdsm-5k-constant", REDUCED))
+        for name, variant in _MNIST.items()
     ]
     for name, layout in layouts().items():
         found += _of_layout(name, layout)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from orthonorm.paper.claims import Claim, SeedAnswer, Verdict, decide
 from orthonorm.paper.errors import UserError
-from orthonorm.paper.markdown import escape, table
+from orthonorm.paper.markdown import escape, machine, table
 from orthonorm.paper.records import Record
 from orthonorm.paper.reports.background import background
 from orthonorm.paper.reports.layouts import SYNTHETIC, VARIANTS, Layout, Row, belongs, label_of
@@ -108,9 +108,9 @@ def _two(place: tuple[str, str], seconds: Seconds) -> tuple[str, str]:
 
 
 def _how(cell: Cell) -> str:
-    header = cell.records[0].header
+    devices = sorted({machine(record.header) for record in cell.records})
     count = sum(len(record.epochs) for record in cell.records)
-    return escape(f"batch {cell.run.batch_size}, {cell.run.dataset}, {header['device']}, {count} epochs")
+    return escape(f"batch {cell.run.batch_size}, {cell.run.dataset}, {', '.join(devices)}, {count} epochs")
 
 
 def _judge(claim: Claim, ours: Seconds) -> Verdict:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orthonorm.paper.claims import Claim, SeedAnswer, Verdict, decide
+from orthonorm.paper.claims import UNDECIDED, Claim, SeedAnswer, Verdict, decide
 from orthonorm.paper.markdown import escape, table
 from orthonorm.paper.records import DIVERGED, Record
 from orthonorm.paper.reports.grouping import Placed
@@ -40,6 +40,9 @@ def judge_column(claim: Claim, placed: Placed, key: str) -> Verdict:
         for record in cell.records if cell is not None else ():
             by_seed.setdefault(record.run.seed, {})[row.label] = record
     needed = [*claim["methods"], *claim.get("than", [])]
+    absent = [label for label in needed if not any(label in found for found in by_seed.values())]
+    if absent:
+        return Verdict(claim, UNDECIDED, f"not run: {', '.join(absent)}")
     complete = {seed: found for seed, found in sorted(by_seed.items()) if all(label in found for label in needed)}
     answers = [_KINDS[claim["kind"]](claim, found, placed.layout.field) for found in complete.values()]
     layout = placed.layout

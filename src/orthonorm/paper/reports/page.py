@@ -43,8 +43,8 @@ def page(markdown: str, pictures: Path) -> str:
     _embed(tokens, pictures)
     body = parser.renderer.render(_framed(tokens), parser.options, {})
     titles = [text for level, text, _ in contents if level == "h1"]
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_template())
-    return template.render(
+    strict = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    return strict.from_string(_template()).render(
         title=titles[0] if titles else "Report",
         contents=[(text, anchor) for level, text, anchor in contents if level == "h2"],
         # The parser escaped it.

@@ -45,7 +45,7 @@ def _table(groups: dict[Key, list[Cell]], synthetic: bool) -> list[str]:
     rates = sorted({cell.run.lr for tried in groups.values() for cell in tried})
     seeds = {seed for tried in groups.values() for cell in tried for seed in cell.seeds}
     rows = []
-    for tried in groups.values():
+    for tried in sorted(groups.values(), key=_place):
         complete = len(tried) == len(rates) and all(set(cell.seeds) == seeds for cell in tried)
         chosen = choose(tried) if complete else None
         by_rate = {cell.run.lr: _text(cell, cell is chosen) for cell in tried}
@@ -57,6 +57,12 @@ def _table(groups: dict[Key, list[Cell]], synthetic: bool) -> list[str]:
             answer = "every one diverged" if complete else f"{missing} missing"
         rows.append((escape(label), *(by_rate.get(rate, DASH) for rate in rates), answer))
     return table(("method", *(f"{rate:g}" for rate in rates), "rate chosen"), rows)
+
+
+def _place(tried: Sequence[Cell]) -> tuple[bool, str]:
+    """Plain first, then by label."""
+    label = label_of(tried[0].run)
+    return not label.startswith("plain"), label
 
 
 def _text(cell: Cell, chosen: bool) -> str:

@@ -61,9 +61,8 @@ PAPER: dict[str, set[str]] = {
     "records": {"config"},
     "experiments": {"config"},
     "train": {"config", "data", "models", "methods", "records"},
-    "report": {"config", "records"},
     "reports": {"config", "records", "plots", "selection"},
-    "publish": {"config", "records", "report", "reports", "plots", "selection"},
+    "publish": {"config", "records", "reports", "plots", "selection"},
     "selection": {"config", "records"},
     "plots": {"config", "records"},
 }

@@ -20,7 +20,7 @@ from orthonorm.paper.methods import METHODS
 from orthonorm.paper.plots import draw_loss, loss_curve, panels
 from orthonorm.paper.publish import write_report
 from orthonorm.paper.records import Record, read_folder, write_record
-from orthonorm.paper.report import omdsm_text
+from orthonorm.paper.reports.omdsm import omdsm_text
 from orthonorm.paper.summary import best, cells
 from paper.recorded import demo_set, record, small_set
 

@@ -12,8 +12,8 @@ from orthonorm.paper.demo import write_demo
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.plots import draw_omdsm
 from orthonorm.paper.records import Record, read_folder
-from orthonorm.paper.report import omdsm_text
 from orthonorm.paper.reports.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
+from orthonorm.paper.reports.omdsm import omdsm_text
 from orthonorm.paper.reports.overview import Section, overview
 from orthonorm.paper.reports.page import page
 from orthonorm.paper.reports.sections import layout_text, write_layout

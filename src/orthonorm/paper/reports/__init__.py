@@ -1,1 +1,1 @@
-"""Reports of the paper's other networks: tables, figures and claims, from records alone."""
+"""Reports: the text of every table and figure with its claims, from records alone, and the page that holds them."""

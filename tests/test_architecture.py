@@ -61,12 +61,14 @@ PAPER: dict[str, set[str]] = {
     "records": {"config"},
     "experiments": {"config"},
     "train": {"config", "data", "models", "methods", "records"},
-    "report": {"config", "records"},
+    "reports": {"config", "records", "plots", "selection"},
+    "publish": {"config", "records", "reports", "plots", "selection"},
+    "selection": {"config", "records"},
     "plots": {"config", "records"},
 }
 
 # Import name of a declared distribution, where the two differ or one brings two.
-IMPORTED_AS = {"dask": {"dask", "distributed"}}
+IMPORTED_AS = {"dask": {"dask", "distributed"}, "markdown-it-py": {"markdown_it"}}
 
 
 def distributions(requirements: list[str]) -> set[str]:

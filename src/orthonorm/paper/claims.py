@@ -31,7 +31,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Seed:
+class SeedAnswer:
     """Answer for one seed; None where cells are missing."""
 
     answer: bool | None
@@ -63,11 +63,17 @@ def judge(claim: Claim, records: Iterable[Record], depth: int, rates: list[float
         layers = run.model_arguments.get("hidden_layers")
         if isinstance(layers, int):
             tables.setdefault(run.seed, {})[layers, run.method, run.lr] = record
-    found = [
-        answer
-        for _, table in sorted(tables.items())
-        if (answer := _answer(claim, table, depth, rates)).answer is not None
-    ]
+    return decide(claim, [_answer(claim, table, depth, rates) for _, table in sorted(tables.items())], seeds)
+
+
+def decide(claim: Claim, given: Iterable[SeedAnswer], seeds: int) -> Verdict:
+    """Verdict from the answers of the seeds: they must agree, and be ``seeds`` at least.
+
+    Example:
+        >>> decide({}, [SeedAnswer(True, "1"), SeedAnswer(None, ""), SeedAnswer(True, "3")], seeds=2)
+        Verdict(claim={}, answer='holds', numbers='1; 3')
+    """
+    found = [seed for seed in given if seed.answer is not None]
     answers = {seed.answer for seed in found}
     numbers = "; ".join(seed.numbers for seed in found)
     if len(found) < seeds:
@@ -77,11 +83,11 @@ def judge(claim: Claim, records: Iterable[Record], depth: int, rates: list[float
     return Verdict(claim, answer, numbers)
 
 
-def _answer(claim: Claim, table: Table, depth: int, rates: list[float]) -> _Seed:
+def _answer(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
     try:
         return _KINDS[claim["kind"]](claim, table, depth, rates)
     except _MissingCell:
-        return _Seed(None, "")
+        return SeedAnswer(None, "")
 
 
 def is_unstable(record: Record) -> bool:
@@ -111,12 +117,12 @@ def _best(table: Table, depth: int, method: str, rates: list[float]) -> float:
     return min(final_loss(_cell(table, depth, method, rate)) for rate in rates)
 
 
-def _unstable(claim: Claim, table: Table, depth: int, rates: list[float]) -> _Seed:
+def _unstable(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
     tried = [rate for rate in rates if rate > claim["above"]]
     bad = [r for r in tried if is_unstable(_cell(table, depth, claim["method"], r))]
     unstable = 2 * len(bad) >= len(tried)
     where = f" ({', '.join(f'{r:g}' for r in bad)})" if bad else ""
-    return _Seed(unstable == claim["expected"], f"{len(bad)} of {len(tried)} rates{where}")
+    return SeedAnswer(unstable == claim["expected"], f"{len(bad)} of {len(tried)} rates{where}")
 
 
 def _compare(
@@ -125,23 +131,23 @@ def _compare(
     depth: int,
     rates: list[float],
     holds: Callable[[float, float], bool],
-) -> _Seed:
+) -> SeedAnswer:
     own_rates = [rate for rate in rates if rate <= claim.get("upto", math.inf)]
     own = _best(table, depth, claim["method"], own_rates)
     others = {method: _best(table, depth, method, rates) for method in claim["than"]}
     texts = ", ".join(f"{method} {loss:.3g}" for method, loss in others.items())
-    return _Seed(all(holds(own, loss) for loss in others.values()), f"{own:.3g} against {texts}")
+    return SeedAnswer(all(holds(own, loss) for loss in others.values()), f"{own:.3g} against {texts}")
 
 
-def _worse(claim: Claim, table: Table, depth: int, rates: list[float]) -> _Seed:
+def _worse(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
     return _compare(claim, table, depth, rates, lambda own, other: own > other)
 
 
-def _better(claim: Claim, table: Table, depth: int, rates: list[float]) -> _Seed:
+def _better(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
     return _compare(claim, table, depth, rates, lambda own, other: own < other)
 
 
-def _gap_grows(claim: Claim, table: Table, depth: int, rates: list[float]) -> _Seed:  # noqa: ARG001
+def _gap_grows(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:  # noqa: ARG001
     def ratio(layers: int) -> float:
         own = _best(table, layers, claim["method"], rates)
         other = _best(table, layers, claim["than"][0], rates)
@@ -149,10 +155,10 @@ def _gap_grows(claim: Claim, table: Table, depth: int, rates: list[float]) -> _S
         return other / own if math.isfinite(own) else 1.0 if math.isinf(other) else 0.0
 
     first, last = (ratio(layers) for layers in (claim["depths"][0], claim["depths"][-1]))
-    return _Seed(last > first, f"ratio {first:.3g} to {last:.3g}")
+    return SeedAnswer(last > first, f"ratio {first:.3g} to {last:.3g}")
 
 
-_KINDS: dict[str, Callable[[Claim, Table, int, list[float]], _Seed]] = {
+_KINDS: dict[str, Callable[[Claim, Table, int, list[float]], SeedAnswer]] = {
     "unstable": _unstable,
     "worse": _worse,
     "better": _better,

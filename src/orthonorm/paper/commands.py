@@ -129,17 +129,27 @@ def run(
 
 
 def report(
-    name: Annotated[str, typer.Argument(help="An experiment with records.")],
+    name: Annotated[str | None, typer.Argument(help="An experiment with records; all of them if left out.")] = None,
     results: Results = Path("results"),
-    out: Annotated[Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report if left out.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report or RESULTS/report if left out.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All experiments with records, as without a name.")] = False,
 ) -> None:
-    """Write figures, tables and the paper's claims, from the records alone."""
+    """Write figures, tables and the paper's claims, from the records alone: Markdown and one HTML page."""
     from rich.console import Console
 
-    from orthonorm.paper.publish import write_report
+    from orthonorm.paper.errors import UserError
+    from orthonorm.paper.publish import write_all, write_report
 
+    if everything and name is not None:
+        raise UserError(f"report takes an experiment or --all, got {name} and --all: leave one out")
     console = Console()
-    for path in write_report(name, results / name, out or results / name / "report"):
+    if name is None:
+        paths = write_all(results, out or results / "report")
+    else:
+        paths = write_report(name, results / name, out or results / name / "report")
+    for path in paths:
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
 
 

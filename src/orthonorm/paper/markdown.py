@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
         "|" + "---|" * len(columns),
         *("| " + " | ".join(row) + " |" for row in rows),
     ]
+
+
+def escape(text: str) -> str:
+    r"""Text for a line or a cell of Markdown in which no character means anything.
+
+    An underscore inside a word means nothing as it is.
+
+    Example:
+        >>> print(escape("OLM_var <script> a|b *c*"))
+        OLM_var \<script\> a\|b \*c\*
+    """
+    return re.sub(r"[\\`*<>|\[\]~&]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
 
 
 def heading(figure: Mapping[str, Any]) -> str:
@@ -52,9 +65,21 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     """Budget, versions and devices of some records, a line each."""
     headers = [record.header for record in records]
     versions = sorted({", ".join(f"{k} {v}" for k, v in h["versions"].items()) for h in headers})
-    devices = sorted({f"{h['device']}, {h['threads']} thread(s) a run" for h in headers})
+    devices = sorted({f"{machine(h)}, {h['threads']} thread(s) a run" for h in headers})
     return [
         f"Data and budget: {budget(records)}",
         f"Versions: {'; '.join(versions)}",
         f"Device: {'; '.join(devices)}",
     ]
+
+
+def machine(header: Mapping[str, Any]) -> str:
+    """Device of a run with what decides its speed: how many there were, and the memory format if it is not torch's own.
+
+    Example:
+        >>> machine({"device": "cuda (a card)", "devices": ["4 (ddp)"], "memory_format": "channels_last"})
+        'cuda (a card), devices: 4 (ddp), channels_last'
+    """
+    devices = f", devices: {', then '.join(header['devices'])}" if "devices" in header else ""
+    memory_format = f", {header['memory_format']}" if "memory_format" in header else ""
+    return header["device"] + devices + memory_format

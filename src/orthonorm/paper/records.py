@@ -7,6 +7,7 @@ its name, so that a process killed at any moment leaves nothing that reads as a 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -43,9 +44,9 @@ class Record:
     epochs: tuple[Line, ...]
     end: Line
 
-    @property
+    @functools.cached_property
     def run(self) -> Run:
-        """The run that the header describes."""
+        """The run that the header describes; read once, as a report asks a hundred times."""
         return Run.from_json(self.header["run"])
 
     @property

@@ -6,27 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orthonorm.paper.claims import judge, paper_numbers
-from orthonorm.paper.markdown import belonging, budget, circumstances, heading, table
+from orthonorm.paper.markdown import belonging, budget, circumstances, escape, heading, table
 from orthonorm.paper.records import Record
 from orthonorm.paper.summary import DASH, Cell, best, cells
 
+_SYNTHETIC = " (synthetic)"
+
 
 def omdsm_text(records: Sequence[Record]) -> str:
-    """Markdown of the comparison: a section for each figure of the paper, a dash where nothing ran."""
+    """Markdown of the comparison: a section for each figure of the paper, a dash where nothing ran.
+
+    Of an experiment on synthetic data every heading and row says so, and no claim is judged.
+    """
     numbers = paper_numbers()["omdsm"]
     name = records[0].run.experiment
-    lines = [f"# {name}: {numbers['title']}", "", *_listed(circumstances(records)), ""]
+    mark = _SYNTHETIC if name.endswith("-synthetic") else ""
+    lines = [f"# {escape(name)}: {numbers['title']}{mark}", "", *_listed(circumstances(records)), ""]
     for figure in numbers["figures"]:
         chosen = belonging(records, figure)
         if chosen:
-            lines += _section(chosen, records, figure, numbers)
+            lines += _section(chosen, records, figure, numbers, mark)
         else:
-            lines += [f"## {heading(figure)}", "", f"{DASH} not run", ""]
+            lines += [f"## {heading(figure)}{mark}", "", f"{DASH} not run", ""]
     return "\n".join(lines)
 
 
 def _listed(lines: Sequence[str]) -> list[str]:
-    return [f"- {line}" for line in lines]
+    return [f"- {escape(line)}" for line in lines]
 
 
 def _section(
@@ -34,22 +40,25 @@ def _section(
     records: Sequence[Record],
     figure: Mapping[str, Any],
     numbers: Mapping[str, Any],
+    mark: str,
 ) -> list[str]:
     groups = cells(chosen)
+    title = heading(figure) + mark
+    unjudged = ["No claim of the paper is judged on synthetic data."]
     return [
-        f"## {heading(figure)}",
+        f"## {title}",
         "",
-        f"![{heading(figure)}](figure-{figure['number']}.png)",
+        f"![{title}](figure-{figure['number']}.png)",
         "",
-        f"{budget(chosen)}; {len(chosen)} run{'s' if len(chosen) > 1 else ''}.",
+        f"{escape(budget(chosen))}; {len(chosen)} run{'s' if len(chosen) > 1 else ''}.",
         "",
-        *_best_table(groups, numbers),
+        *_best_table(groups, numbers, mark),
         "",
         "Training loss of the last epoch at every rate (mean over the seeds):",
         "",
-        *_rate_table(groups, numbers),
+        *_rate_table(groups, numbers, mark),
         "",
-        *_verdicts(records, figure, numbers),
+        *(unjudged if mark else _verdicts(records, figure, numbers)),
         "",
     ]
 
@@ -59,17 +68,18 @@ def _methods(groups: Sequence[Cell], numbers: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*numbers["methods"], *(cell.run.method for cell in groups)]))
 
 
-def _best_table(groups: Sequence[Cell], numbers: Mapping[str, Any]) -> list[str]:
+def _best_table(groups: Sequence[Cell], numbers: Mapping[str, Any], mark: str) -> list[str]:
     columns = ("method", "best rate", "train loss", "test error, %", "seeds", "rates run",
                "diverged at rates", "the paper says")  # fmt: skip
-    return table(columns, [_best_row(method, groups, numbers) for method in _methods(groups, numbers)])
+    rows = [(method, *_best_row(method, groups, numbers)) for method in _methods(groups, numbers)]
+    return table(columns, [(escape(method) + mark, *row) for method, *row in rows])
 
 
 def _best_row(method: str, groups: Sequence[Cell], numbers: Mapping[str, Any]) -> tuple[str, ...]:
     own = sorted((c for c in groups if c.run.method == method), key=lambda cell: cell.run.lr)
     says = numbers["says"].get(method, DASH)
     if not own:
-        return (method, *[DASH] * 6, says)
+        return (*[DASH] * 6, says)
     diverged = ", ".join(
         f"{c.run.lr:g}" + ("" if c.diverged == len(c.records) else f" ({c.diverged} of {len(c.records)})")
         for c in own
@@ -79,17 +89,19 @@ def _best_row(method: str, groups: Sequence[Cell], numbers: Mapping[str, Any]) -
     top = best(own, "train_loss")
     if top is None:
         word = "diverged" if diverged else "not finite"
-        return (method, DASH, word, word, DASH, run, diverged or "none", says)
+        return (DASH, word, word, DASH, run, diverged or "none", says)
     shown = (f"{top.run.lr:g}", top.text("train_loss", 4), top.text("test_error", 2))
-    return (method, *shown, str(len(top.records)), run, diverged or "none", says)
+    return (*shown, str(len(top.records)), run, diverged or "none", says)
 
 
-def _rate_table(groups: Sequence[Cell], numbers: Mapping[str, Any]) -> list[str]:
+def _rate_table(groups: Sequence[Cell], numbers: Mapping[str, Any], mark: str) -> list[str]:
     by_cell = {(cell.run.method, cell.run.lr): cell for cell in groups}
     rows = []
     for method in _methods(groups, numbers):
         found = [by_cell.get((method, rate)) for rate in numbers["rates"]]
-        rows.append((method, *(DASH if cell is None else cell.mean_text("train_loss") for cell in found)))
+        rows.append(
+            (escape(method) + mark, *(DASH if cell is None else cell.mean_text("train_loss") for cell in found))
+        )
     return table(("method", *(f"{rate:g}" for rate in numbers["rates"])), rows)
 
 

@@ -799,9 +799,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="the label OLM has balanced groups",
-        file="orthonorm/paper/methods.py",
-        old='(99 + 1)", grouping="tail"',
-        new='(99 + 1)", grouping="balanced"',
+        file="orthonorm/paper/replacements.py",
+        old='grouping: str = "tail"',
+        new='grouping: str = "balanced"',
         tests=("tests/paper/test_methods.py::test_olm_has_the_groups_that_its_label_says[OLM-groups0]",),
     ),
     Fault(

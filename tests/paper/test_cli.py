@@ -55,7 +55,7 @@ def test_run_list_and_again(small: Path):
     second = call("run", "tests", "--only", "seed=0", "--device", "cpu")
     assert "all 2 runs are recorded in results/tests" in second.output
     assert {p.name: p.stat().st_mtime_ns for p in (small / "results" / "tests").glob("*.jsonl")} == before
-    lines = call("list", "tests").output.splitlines()
+    lines = call("list", "tests", "--verbose").output.splitlines()[-4:]
     assert [line.split("  ")[1] for line in lines] == ["completed", "not run"] * 2
 
 
@@ -68,8 +68,8 @@ def test_minutes_stop_and_a_later_call_continues(small: Path):
 
 def test_list_counts_what_is_recorded(small: Path):
     call("run", "tests", "--only", "method=plain", "--device", "cpu")
-    rows = [line for line in call("list").output.splitlines() if " tests " in line]
-    assert [cell.strip() for cell in rows[0].split("│")[1:4]] == ["tests", "4", "2"]
+    rows = [line for line in call("list").output.splitlines() if "run tests" in line]
+    assert [cell.strip() for cell in rows[0].split("│")[1:4]] == ["", "orthonorm run tests", "2 of 4"]
 
 
 def test_report_writes_what_the_records_say(tmp_path: Path):

@@ -235,7 +235,9 @@ def test_a_method_means_on_a_network_what_the_table_of_replacements_says():
     assert list(on.orthogonality_error(converted)) == ["0.weight", "2.weight"]
     pie = build_model("pie-mlp", {"width": 12}, shape=(1, 4, 4), classes=5, start="paper", seed=0)
     chosen = method("OLM", "pie-mlp", {"group_size": 4, "center": False})
-    rows = next(layer.weight.detach().double() for layer in chosen.convert(pie) if isinstance(layer, nn.Linear))
+    rows = next(
+        layer.weight.detach().double() for layer in chosen.convert(pie).modules() if isinstance(layer, nn.Linear)
+    )
     gram = rows @ rows.mT
     torch.testing.assert_close(gram[4:8, 4:8], torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-5)
     assert float(gram[:4, 4:8].abs().max()) > 1e-3

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command is called, so that ``--help`` answers
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,29 +69,23 @@ def list_(
 ) -> None:
     """Show the paper's tables and figures with their commands, or one experiment and how far it is."""
     from rich.console import Console
-    from rich.table import Table
 
     from orthonorm.paper import listing
     from orthonorm.paper.experiments import experiment, select
 
     console = Console()
     if name is None:
-        columns, rows = listing.COLUMNS, listing.overview(results)
-    else:
-        entry = experiment(name)
-        runs = select(entry.runs(), only or [])
-        for line in listing.heading(entry, runs):
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
-        columns, rows = listing.ONE, listing.summary(entry, runs, results / name)
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-    if name is None:
-        console.print("Each of the paper's also runs on synthetic data: orthonorm run NAME --data synthetic")
-    elif verbose:
-        for line in (*listing.replaced(runs), *listing.states(runs, results / name)):
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        _show(console, listing.COLUMNS, listing.overview(results))
+        console.print("each of the paper's on synthetic data: orthonorm run NAME --data synthetic", highlight=False)
+        return
+    entry = experiment(name)
+    runs = select(entry.runs(), only or [])
+    _print(console, listing.heading(entry, runs))
+    common, columns, rows = listing.fold(listing.ONE, listing.summary(entry, runs, results / name))
+    _print(console, [common] if common else [])
+    _show(console, columns, rows)
+    if verbose:
+        _print(console, (*listing.replaced(runs), *listing.states(runs, results / name)))
 
 
 def run(
@@ -132,8 +127,7 @@ def run(
         deadline=deadline,
     )
     records = _sweep(console, name, runs, results / name, settings, jobs, dask)
-    for line in ending(name, runs, records, results):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    _print(console, ending(name, runs, records, results))
 
 
 def report(
@@ -149,6 +143,21 @@ def report(
     console = Console()
     for path in write_report(name, results / name, out or results / name / "report"):
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
+
+
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _show(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    table.columns[0].no_wrap = True
+    console.print(table, highlight=False)
 
 
 def _forget(folder: Path, runs: list[Run]) -> None:

@@ -14,8 +14,8 @@ from orthonorm.paper.planning import count
 from orthonorm.paper.records import read_record, record_path
 from orthonorm.paper.schedules import describe
 
-COLUMNS = ("paper", "command", "recorded", "what")
-ONE = ("data set", "network", "method", "rates", "seeds", "epochs", "batch", "recorded")
+COLUMNS = ("command", "recorded", "what")
+ONE = ("data set", "network", "method", "rates", "budget", "recorded")
 
 
 def overview(results: Path) -> list[tuple[str, ...]]:
@@ -25,7 +25,8 @@ def overview(results: Path) -> list[tuple[str, ...]]:
     for entry in entries:
         runs = entry.runs()
         done = count(entry, _recorded(runs, results / entry.name))
-        rows.append((entry.shows, f"orthonorm run {entry.name}", f"{done} of {count(entry, runs)}", entry.title))
+        what = f"{entry.shows}: {entry.title}" if entry.shows else entry.title
+        rows.append((f"orthonorm run {entry.name}", f"{done} of {count(entry, runs)}", what))
     return rows
 
 
@@ -42,26 +43,31 @@ def heading(entry: Experiment, runs: Sequence[Run]) -> list[str]:
 
 
 def summary(entry: Experiment, runs: Sequence[Run], folder: Path) -> list[tuple[str, ...]]:
-    """A row of ``ONE`` for each data set, network and method with its arguments."""
+    """A row of ``ONE`` for each data set, network, batch and method with its arguments."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.dataset, _network(run), _method(run)), []).append(run)
+        budget = f"{counted(run.epochs, 'epoch')}, batch {run.batch_size}"
+        groups.setdefault((run.dataset, _network(run), _method(run), budget), []).append(run)
     rows = []
-    for (dataset, network, method), own in groups.items():
-        done = _recorded(own, folder)
-        rows.append(
-            (
-                dataset,
-                network,
-                method,
-                _values(run.lr for run in own),
-                _values(run.seed for run in own),
-                _values(run.epochs for run in own),
-                _values(run.batch_size for run in own),
-                f"{count(entry, done)} of {count(entry, own)}",
-            )
-        )
+    for (dataset, network, method, budget), own in groups.items():
+        rates = ", ".join(f"{lr:g}" for lr in dict.fromkeys(run.lr for run in own))
+        seeds = counted(len({run.seed for run in own}), "seed")
+        recorded = f"{count(entry, _recorded(own, folder))} of {count(entry, own)}"
+        rows.append((dataset, network, method, rates, f"{budget}, {seeds}", recorded))
     return rows
+
+
+def fold(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, list[str], list[list[str]]]:
+    """What every row has in common as a line, and the columns and rows that are left.
+
+    Example:
+        >>> fold(("data set", "method"), [("pie", "WN"), ("pie", "OLM")])
+        ('data set: pie', ['method'], [['WN'], ['OLM']])
+    """
+    common = [i for i in range(len(columns)) if len(rows) > 1 and len({row[i] for row in rows}) == 1]
+    kept = [i for i in range(len(columns)) if i not in common]
+    line = "; ".join(f"{columns[i]}: {rows[0][i]}" for i in common)
+    return line, [columns[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def replaced(runs: Iterable[Run]) -> Iterator[str]:
@@ -118,7 +124,3 @@ def _method(run: Run) -> str:
 
 def _arguments(arguments: dict) -> str:
     return f" ({', '.join(f'{name} {value}' for name, value in arguments.items())})" if arguments else ""
-
-
-def _values(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:g}" for value in dict.fromkeys(values))

@@ -59,6 +59,20 @@ def test_run_list_and_again(small: Path):
     assert [line.split("  ")[1] for line in lines] == ["completed", "not run"] * 2
 
 
+def test_synthetic_data_is_another_experiment_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    only = [f"--only={field}" for field in ("method=plain", "lr=0.1", "optimizer=sgd", "batch_norm=true")]
+    first = call("run", "pie-tune", "--data", "synthetic", "--device", "cpu", *only)
+    assert "1 of 1 run recorded in results/pie-tune-synthetic: 1 completed" in first.output
+    assert "test error in % on pie-synthetic, pie-mlp batch_norm True, batch 256: plain" in first.output
+    assert first.output.splitlines()[-1] == "next: orthonorm report pie-tune-synthetic"
+    (record,) = read_folder(tmp_path / "results" / "pie-tune-synthetic")
+    assert (record.run.experiment, record.run.dataset) == ("pie-tune-synthetic", "pie-synthetic")
+    assert "synthetic patterns" in record.header["data"]["description"]
+    second = call("run", "pie-tune-synthetic", "--device", "cpu", *only)
+    assert "the 1 run is recorded in results/pie-tune-synthetic" in second.output
+
+
 def test_minutes_stop_and_a_later_call_continues(small: Path):
     stopped = call("run", "tests", "--minutes", "0", "--device", "cpu")
     assert "0 of 4 runs recorded" in stopped.output

@@ -59,7 +59,7 @@ def test_the_end_of_a_run_says_the_errors_and_what_comes_next():
     runs = [one.run for one in records]
     lines = ending("omdsm-5k", runs, records, Path("results"))
     assert lines[0] == "6 of 6 runs recorded in results/omdsm-5k: 6 completed"
-    assert lines[1] == "test error in % on mnist-5k, mlp 4, batch 256: plain 8.50 ± 0.71, OLM 5.50 ± 0.71"
+    assert lines[1] == "test error in % on mnist-5k, mlp hidden_layers 4, batch 256: plain 8.50 ± 0.71, OLM 5.50 ± 0.71"
     assert lines[-1] == "next: orthonorm report omdsm-5k"
     cut = ending("omdsm-5k", runs, records[:1], Path("elsewhere"))
     assert cut[0] == "1 of 6 runs recorded in elsewhere/omdsm-5k: 1 completed; 5 not begun"

@@ -13,9 +13,10 @@ import pytest
 from orthonorm.paper.config import Run, Scalar
 from orthonorm.paper.data import load_dataset
 from orthonorm.paper.experiments import EXPERIMENTS
-from orthonorm.paper.records import COMPLETED, read_folder
+from orthonorm.paper.records import COMPLETED, read_folder, same
+from orthonorm.paper.schedules import Steps
 from orthonorm.paper.sweep import sweep
-from orthonorm.paper.train import Settings
+from orthonorm.paper.train import Settings, execute
 from paper.tiny_files import write_files
 
 NAMES = [name for name in EXPERIMENTS if not name.startswith("imagenet")]
@@ -72,3 +73,15 @@ def test_every_method_of_an_experiment_trains(name: str, files: Path, tmp_path: 
         assert math.isfinite(epoch["test_loss"])
         if record.run.method.startswith("OLM"):
             assert epoch["orthogonality_error"] < 1e-3, record.run.id
+
+
+def test_a_network_with_everything_continues_as_if_it_had_not_stopped(files: Path, tmp_path: Path):
+    # Batch normalisation, dropout, augmentation, momentum that restarts, orthogonal weights, two epochs of two steps.
+    like = next(run for run in EXPERIMENTS["wrn"].runs() if run.method == "OLM")
+    run = dataclasses.replace(shrink(like), epochs=2, schedule=Steps((1,), 0.2))
+    whole = execute(run, tmp_path / "whole", Settings(device="cpu", data=files))
+    stopped = execute(run, tmp_path / "cut", Settings(device="cpu", data=files, stop_at_step=1))
+    assert stopped.outcome == "stopped"
+    continued = execute(run, tmp_path / "cut", Settings(device="cpu", data=files))
+    assert continued.end["resumed"] == 1
+    assert same(whole, continued)

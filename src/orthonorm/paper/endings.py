@@ -37,7 +37,7 @@ def _errors(records: Sequence[Record]) -> list[str]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells(record for record in records if record.outcome != STOPPED):
         run = cell.run
-        size = "".join(f" {argument}" for argument in run.model_arguments.values())
+        size = "".join(f" {name} {value}" for name, value in run.model_args)
         groups.setdefault(f"{run.dataset}, {run.model}{size}, batch {run.batch_size}", []).append(cell)
     lines = [f"test error in % on {place}: {_best_of_each(own)}" for place, own in groups.items()]
     note = "(mean over the seeds, of several rates the one with the lowest training loss)"

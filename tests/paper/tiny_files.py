@@ -5,6 +5,7 @@ import hashlib
 import pickle
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,10 +52,14 @@ def _write_mnist(folder: Path) -> None:
             (folder / f"{part}-{name}-ubyte").write_bytes(head + values.tobytes())
 
 
+def _reader(base: type[CIFAR10], attributes: dict[str, Any]) -> type[CIFAR10]:
+    return type("Tiny", (base,), attributes)
+
+
 def _write_cifar(folder: Path, reader: type[CIFAR10], train: str, test: str) -> type[CIFAR10]:
     key = "labels" if reader is CIFAR10 else "fine_labels"
     meta = reader.meta
-    contents = {meta["filename"]: {meta["key"]: [f"class {i}" for i in range(CLASSES)]}}
+    contents: dict[str, dict[str, object]] = {meta["filename"]: {meta["key"]: [f"class {i}" for i in range(CLASSES)]}}
     for name, count in ((train, TRAIN), (test, TEST)):
         pixels = RANDOM.integers(0, 256, (count, 3072), dtype=np.uint8)
         contents[name] = {"data": pixels, key: [i % CLASSES for i in range(count)]}
@@ -64,12 +69,12 @@ def _write_cifar(folder: Path, reader: type[CIFAR10], train: str, test: str) -> 
         text = pickle.dumps(content, protocol=2)
         (folder / reader.base_folder / name).write_bytes(text)
         sums[name] = hashlib.md5(text).hexdigest()
-    attributes = {
+    attributes: dict[str, object] = {
         "train_list": [[train, sums[train]]],
         "test_list": [[test, sums[test]]],
         "meta": meta | {"md5": sums[meta["filename"]]},
     }
-    return type("Tiny", (reader,), attributes)
+    return _reader(reader, attributes)
 
 
 def _tune(load: partial[Dataset], folder: Path | None) -> Dataset:

@@ -719,6 +719,34 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/paper/test_replacements.py::test_olm_l_replaces_the_first_convolutions[L2]",),
     ),
     Fault(
+        name="a run takes the rate that another's kind chose",
+        file="orthonorm/paper/planning.py",
+        old="if run.lr == rates[_key(run)]]",
+        new="if run.lr == min(rates.values())]",
+        tests=("tests/paper/test_experiments.py::test_a_data_set_and_its_split_have_one_rate",),
+    ),
+    Fault(
+        name="a synthetic likeness runs on the real data",
+        file="orthonorm/paper/experiments/synthetic.py",
+        old="""dataset=f"{run.dataset.removesuffix('-tune')}-synthetic",""",
+        new="dataset=run.dataset,",
+        tests=("tests/paper/test_experiments.py::test_a_synthetic_likeness_says_so_and_its_data_is_at_hand[vgg]",),
+    ),
+    Fault(
+        name="the free matrices of the experiments do not decay",
+        file="orthonorm/paper/methods.py",
+        old='[group | {"weight_decay": settings.weight_decay} for group in groups]',
+        new="groups",
+        tests=("tests/paper/test_methods.py::test_the_free_matrices_decay_as_the_authors_do[OLM]",),
+    ),
+    Fault(
+        name="ImageNet's rate begins an epoch late",
+        file="orthonorm/paper/experiments/imagenet.py",
+        old="Exponential(0.01, 50, ahead=1)",
+        new="Exponential(0.01, 50)",
+        tests=("tests/paper/test_experiments.py::test_rates_follow_the_papers_schedules",),
+    ),
+    Fault(
         name="halving begins an epoch early",
         file="orthonorm/paper/schedules.py",
         old="return 0.5 ** (epoch // self.every)",
@@ -799,9 +827,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="the label OLM has balanced groups",
-        file="orthonorm/paper/methods.py",
-        old='(99 + 1)", grouping="tail"',
-        new='(99 + 1)", grouping="balanced"',
+        file="orthonorm/paper/replacements.py",
+        old='grouping: str = "tail"',
+        new='grouping: str = "balanced"',
         tests=("tests/paper/test_methods.py::test_olm_has_the_groups_that_its_label_says[OLM-groups0]",),
     ),
     Fault(

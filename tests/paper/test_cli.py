@@ -55,8 +55,22 @@ def test_run_list_and_again(small: Path):
     second = call("run", "tests", "--only", "seed=0", "--device", "cpu")
     assert "all 2 runs are recorded in results/tests" in second.output
     assert {p.name: p.stat().st_mtime_ns for p in (small / "results" / "tests").glob("*.jsonl")} == before
-    lines = call("list", "tests").output.splitlines()
+    lines = call("list", "tests", "--verbose").output.splitlines()[-4:]
     assert [line.split("  ")[1] for line in lines] == ["completed", "not run"] * 2
+
+
+def test_synthetic_data_is_another_experiment_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    only = [f"--only={field}" for field in ("method=plain", "lr=0.1", "optimizer=sgd", "batch_norm=true")]
+    first = call("run", "pie-tune", "--data", "synthetic", "--device", "cpu", *only)
+    assert "1 of 1 run recorded in results/pie-tune-synthetic: 1 completed" in first.output
+    assert "test error in % on pie-synthetic, pie-mlp batch_norm True, batch 256: plain" in first.output
+    assert first.output.splitlines()[-1] == "next: orthonorm report pie-tune-synthetic"
+    (record,) = read_folder(tmp_path / "results" / "pie-tune-synthetic")
+    assert (record.run.experiment, record.run.dataset) == ("pie-tune-synthetic", "pie-synthetic")
+    assert "synthetic patterns" in record.header["data"]["description"]
+    second = call("run", "pie-tune-synthetic", "--device", "cpu", *only)
+    assert "the 1 run is recorded in results/pie-tune-synthetic" in second.output
 
 
 def test_minutes_stop_and_a_later_call_continues(small: Path):
@@ -68,8 +82,9 @@ def test_minutes_stop_and_a_later_call_continues(small: Path):
 
 def test_list_counts_what_is_recorded(small: Path):
     call("run", "tests", "--only", "method=plain", "--device", "cpu")
-    rows = [line for line in call("list").output.splitlines() if " tests " in line]
-    assert [cell.strip() for cell in rows[0].split("│")[1:4]] == ["tests", "4", "2"]
+    (row,) = [line for line in call("list").output.splitlines() if "run tests" in line]
+    assert row.split("  ")[0] == "orthonorm run tests"
+    assert row.split()[3:] == ["2", "of", "4", "a", "small", "experiment"]
 
 
 def test_report_writes_what_the_records_say(tmp_path: Path):
@@ -108,14 +123,16 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
 
 
 WRONG: list[tuple[str, list[str], str]] = [
-    ("experiment", ["run", "vgg"], "experiment is one of demo, omdsm, omdsm-5k, omdsm-5k-constant, got 'vgg'"),
+    ("experiment", ["run", "lenet"], f"experiment is one of {', '.join(experiments.EXPERIMENTS)}, got 'lenet'"),
+    ("rates", ["run", "vgg"], "vgg takes its rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg"),
+    ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device is auto, cpu or cuda, got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
     ("results", ["run", "demo", "--results", "/proc/x"], "results folder /proc/x/demo cannot be written"),
     ("out", ["demo", "--out", "/proc/x"], "results folder /proc/x cannot be written"),
     ("no record", ["report", "demo", "--results", "/nowhere"], "/nowhere/demo holds no record"),
-    ("list", ["list", "vgg"], "experiment is one of demo, omdsm, omdsm-5k, omdsm-5k-constant, got 'vgg'"),
+    ("list", ["list", "lenet"], f"experiment is one of {', '.join(experiments.EXPERIMENTS)}, got 'lenet'"),
     ("data", ["run", "omdsm", "--only", "seed=0", "--data", "."], "train-images-idx3-ubyte"),
 ]
 

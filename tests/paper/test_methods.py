@@ -16,11 +16,20 @@ LR = 0.3
 RIEMANNIAN = ("EI+QR", "CI+QR", "CayT", "QR")
 
 
+# Methods that keep no weight orthonormal; WN's rows have a learned norm.
+FREE = ("plain", "plain-he", "plain-orthogonal", "WN")
+
+
 def network(label: str, **arguments: int | float) -> nn.Module:
+    depth = 4 if label == "OLM-L4" else 3
     plain = build_model(
-        "mlp", {"hidden_layers": 3, "width": 10, **arguments}, shape=(1, 4, 6), classes=5, start=METHODS[label].start,
+        "mlp",
+        {"hidden_layers": depth, "width": 10, **arguments},
+        shape=(1, 4, 6),
+        classes=5,
+        start=METHODS[label].start,
         seed=1,
-    )  # fmt: skip
+    )
     return METHODS[label].convert(plain.double())
 
 
@@ -107,7 +116,7 @@ def test_the_classifier_and_the_biases_take_a_plain_step(label: str):
     torch.testing.assert_close(classifier.bias.detach(), before[1] - LR)
 
 
-@pytest.mark.parametrize("label", [label for label in METHODS if not label.startswith("plain")])
+@pytest.mark.parametrize("label", [label for label in METHODS if label not in FREE])
 def test_a_method_measures_its_own_error_and_sees_a_broken_weight(label: str):
     model = network(label)
     assert METHODS[label].error(model) < 1e-6
@@ -200,9 +209,55 @@ def test_weight_decay_reaches_the_classifier_and_no_orthogonal_weight(label: str
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     torch.testing.assert_close(classifier.weight.detach(), before * (1 - LR * 0.5))
-    for (_, layer), weight in zip(hidden_layers(model), weights, strict=True):
-        expected = weight * (1 - LR * 0.5) if label.startswith("plain") else weight
+    replaced = {"OLM-L1": 1, "OLM-L2": 2}.get(label, len(weights))
+    for number, ((_, layer), weight) in enumerate(zip(hidden_layers(model), weights, strict=True)):
+        # A learned scale is a parameter like any other.
+        decayed = label in (*FREE, "OLM-scale") or number >= replaced
+        expected = weight * (1 - LR * 0.5) if decayed else weight
         torch.testing.assert_close(layer.weight.detach().abs(), expected.abs(), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("label", ["WN", "WN-unit", "OLM", "OLM-scale"])
+def test_the_free_matrices_decay_as_the_authors_do(label: str):
+    model = network(label)
+    optimizer = METHODS[label].make_optimizer(model, OptimizerSettings("sgd", LR, weight_decay=0.5))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter, value in zip(model.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter.detach(), value * (1 - LR * 0.5))
+
+
+def test_a_method_means_on_a_network_what_the_table_of_replacements_says():
+    vgg = build_model("vgg", {"width": 0.125}, shape=(3, 32, 32), classes=5, start="paper", seed=0)
+    converted = method("OLM-L2", "vgg").convert(vgg)
+    assert list(on.orthogonality_error(converted)) == ["0.weight", "2.weight"]
+    pie = build_model("pie-mlp", {"width": 12}, shape=(1, 4, 4), classes=5, start="paper", seed=0)
+    chosen = method("OLM", "pie-mlp", {"group_size": 4, "center": False})
+    rows = next(
+        layer.weight.detach().double() for layer in chosen.convert(pie).modules() if isinstance(layer, nn.Linear)
+    )
+    gram = rows @ rows.mT
+    torch.testing.assert_close(gram[4:8, 4:8], torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-5)
+    assert float(gram[:4, 4:8].abs().max()) > 1e-3
+    assert float(rows.sum(1).abs().min()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("label", "arguments", "message"),
+    [
+        ("plain", {"group_size": 4}, r"method plain takes no arguments, got {'group_size': 4}"),
+        ("WN", {"group_size": 4}, "method WN takes layers, got group_size = 4"),
+        ("OLM", {"group_size": 0}, "group_size of a method is a whole number of rows >= 1, got 0"),
+        ("OLM", {"center": 1}, "center of a method is true or false, got 1"),
+        ("OLM", {"layers": "1x1"}, "layers of a method is one of hidden, all, convolutions, 3x3, got '1x1'"),
+        ("OLM", {"grouping": "tail"}, "method OLM takes group_size, center, layers, got grouping = 'tail'"),
+    ],
+)
+def test_a_wrong_argument_of_a_method_says_what_it_takes(label: str, arguments: dict, message: str):
+    with pytest.raises(UserError, match=message):
+        method(label, "vgg", arguments)
 
 
 def test_adam_and_momentum_are_what_they_are_in_torch():

@@ -78,7 +78,7 @@ def test_olm_l_replaces_the_first_convolutions(label: str, count: int):
 
 
 def test_shortcuts_of_wide_resnet_are_orthogonal_by_choice():
-    network = REPLACEMENTS["OLM"].apply_(plain("wide-resnet"), "wide-resnet", layers="convolutions")
+    network = REPLACEMENTS["OLM"].apply_(plain("wide-resnet"), "wide-resnet", {"layers": "convolutions"})
     assert orthogonal_names(network) == layer_names(plain("wide-resnet"))[:-1]
     assert sum(name.endswith("projection") for name in orthogonal_names(network)) == 3
 
@@ -128,7 +128,7 @@ def test_the_authors_weight_normalisation_divides_rows_by_their_norm():
 
 
 def test_a_group_size_is_cut_to_what_a_layer_can_hold():
-    network = REPLACEMENTS["OLM"].apply_(plain("pie-mlp"), "pie-mlp", group_size=128)
+    network = REPLACEMENTS["OLM"].apply_(plain("pie-mlp"), "pie-mlp", {"group_size": 128})
     groups = {row.weight: row.groups for row in on.inspect(network).layers}
     # 128 rows in 1024 dimensions are one group; in 128 dimensions the centred limit is 127; 10 classes in 128.
     gram = effective(network, "3") @ effective(network, "3").mT
@@ -148,7 +148,10 @@ def test_the_default_group_has_64_rows():
 
 
 def test_scale_is_learned_and_starts_at_the_norms_of_the_rows():
-    before, network = plain("pie-mlp"), REPLACEMENTS["OLM-scale"].apply_(plain("pie-mlp"), "pie-mlp", group_size=32)
+    before, network = (
+        plain("pie-mlp"),
+        REPLACEMENTS["OLM-scale"].apply_(plain("pie-mlp"), "pie-mlp", {"group_size": 32}),
+    )
     extra = sum(p.numel() for p in network.parameters()) - sum(p.numel() for p in before.parameters())
     assert extra == 5 * 128 + 10
     torch.testing.assert_close(

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command is called, so that ``--help`` answers
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,27 +63,29 @@ def list_(
     name: Annotated[str | None, typer.Argument(help="An experiment; all of them if left out.")] = None,
     only: Only = None,
     results: Results = Path("results"),
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Of one experiment, the layers that each method replaces and every run.")
+    ] = False,
 ) -> None:
-    """Show the experiments, or the runs of one and how far they are."""
+    """Show the paper's tables and figures with their commands, or one experiment and how far it is."""
     from rich.console import Console
-    from rich.table import Table
 
-    from orthonorm.paper.experiments import EXPERIMENTS, experiment, select
-    from orthonorm.paper.records import read_record, record_path
+    from orthonorm.paper import listing
+    from orthonorm.paper.experiments import experiment, select
 
     console = Console()
     if name is None:
-        table = Table("name", "runs", "recorded", "what", "data and budget")
-        for entry in EXPERIMENTS.values():
-            runs = entry.runs()
-            done = sum(record_path(results / entry.name, run).exists() for run in runs)
-            table.add_row(entry.name, str(len(runs)), str(done), entry.title, entry.budget)
-        console.print(table)
+        _show(console, listing.COLUMNS, listing.overview(results))
+        console.print("each of the paper's on synthetic data: orthonorm run NAME --data synthetic", highlight=False)
         return
-    for run in select(experiment(name).runs(), only or []):
-        path = record_path(results / name, run)
-        state = read_record(path).outcome_text if path.exists() else "not run"
-        console.print(f"{run.id}  {state}", soft_wrap=True, highlight=False)
+    entry = experiment(name)
+    runs = select(entry.runs(), only or [])
+    _print(console, listing.heading(entry, runs))
+    common, columns, rows = listing.fold(listing.ONE, listing.summary(entry, runs, results / name))
+    _print(console, [common] if common else [])
+    _show(console, columns, rows)
+    if verbose:
+        _print(console, (*listing.replaced(runs), *listing.states(runs, results / name)))
 
 
 def run(
@@ -95,7 +98,10 @@ def run(
         typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, as tcp://host:8786."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    data: Annotated[Path | None, typer.Option(help="Folder of the data sets' files; `data` if left out.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data sets' files, `data` if left out; or synthetic, for NAME-synthetic."),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Save and stop after so long; a later call continues.")] = None,
     results: Results = Path("results"),
 ) -> None:
@@ -104,10 +110,14 @@ def run(
 
     from rich.console import Console
 
-    from orthonorm.paper.experiments import experiment, select
+    from orthonorm.paper.endings import ending
+    from orthonorm.paper.experiments import experiment
+    from orthonorm.paper.planning import planned
     from orthonorm.paper.train import Settings
 
-    runs = select(experiment(name).runs(), only or [])
+    if data == Path("synthetic"):
+        name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
+    runs = planned(experiment(name), results, only)
     deadline = None if minutes is None else time.time() + 60 * minutes
     console = Console()
     settings = Settings(
@@ -117,15 +127,7 @@ def run(
         deadline=deadline,
     )
     records = _sweep(console, name, runs, results / name, settings, jobs, dask)
-    outcomes = [record.outcome for record in records]
-    counts = ", ".join(f"{outcomes.count(word)} {word}" for word in dict.fromkeys(outcomes))
-    missing = len(runs) - len(records)
-    console.print(
-        f"{len(records)} of {len(runs)} runs recorded in {results / name}: {counts or 'none'}"
-        + (f"; {missing} not begun" if missing else ""),
-        soft_wrap=True,
-        highlight=False,
-    )
+    _print(console, ending(name, runs, records, results))
 
 
 def report(
@@ -151,6 +153,21 @@ def report(
         paths = write_report(name, results / name, out or results / name / "report")
     for path in paths:
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
+
+
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _show(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    table.columns[0].no_wrap = True
+    console.print(table, highlight=False)
 
 
 def _forget(folder: Path, runs: list[Run]) -> None:

@@ -4,11 +4,16 @@ Note [labels]: `EI+QR` and `CI+QR` keep the paper's formulas, and the paper exch
 the two metrics (errata 4). Its "Euclidean" gradient ``G - W G^T W`` represents the differential
 under the canonical metric, so the label EI+QR asks the library for ``metric="canonical"``, and
 CI+QR for ``metric="euclidean"``. Nothing outside this file knows these labels.
+
+Note [decay]: the authors decay every parameter, the free matrices of WN and OLM too, and so do the experiments. It
+changes no function, only the size of those matrices and with it the effective rate; the library's own ``param_groups``
+leaves them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +24,10 @@ from torch import Tensor, nn
 import orthonorm as on
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.pvar import register_variance_
+from orthonorm.paper.replacements import REPLACED, REPLACEMENTS, Replacement
 
-# The authors' group for the whole layer, cut to each layer's limit (paper README, section 2).
-GROUP_SIZE = 256
+# The authors' group for the whole layer of an MLP, cut to each layer's limit.
+GROUP_SIZE = REPLACED["mlp"].group_size
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,11 @@ class Method:
         label: name in the paper's figures, or ours where the paper has none.
         description: one line for tables.
         start: entry of ``models.starts.STARTS``.
-        convert: plain network to the network trained, in place.
+        convert: plain network to the network trained, in place; an MLP where ``replacement`` is given.
         make_optimizer: optimizer of the converted network.
         error: largest ``|W W^T - I|`` over the hidden weights; for plain networks how far from
             orthonormal they are.
+        replacement: which layers of which network it replaces; None for what treats every network alike.
     """
 
     label: str
@@ -60,13 +67,33 @@ class Method:
     convert: Convert
     make_optimizer: MakeOptimizer
     error: Measure
+    replacement: Replacement | None = None
 
 
-def method(label: str) -> Method:
-    """Entry of ``METHODS``; an unknown label is a ``UserError`` that lists the known ones."""
+def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | None = None) -> Method:
+    """Entry of ``METHODS`` as it is for a network: what a run's ``method`` and ``method_args`` mean on its ``model``.
+
+    Args:
+        label: name in the table.
+        model: name of the network in ``models``.
+        arguments: of the method, see ``replacements.Choice``.
+
+    Raises:
+        UserError: an unknown label (the known ones are listed), or arguments that it does not take.
+
+    Example:
+        >>> method("OLM", "vgg", {"group_size": 32}).description
+        'orthogonal, groups filled to the limit'
+    """
     if label not in METHODS:
         raise UserError(f"method is one of {', '.join(METHODS)}, got {label!r}")
-    return METHODS[label]
+    entry, given = METHODS[label], dict(arguments or {})
+    if entry.replacement is None:
+        if given:
+            raise UserError(f"method {label} takes no arguments, got {given}")
+        return entry
+    entry.replacement.choice(model, given)
+    return dataclasses.replace(entry, convert=_conversion(entry.replacement, model, given))
 
 
 def hidden_layers(model: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
@@ -80,9 +107,8 @@ def _unchanged(model: nn.Module) -> nn.Module:
     return model
 
 
-def _olm(model: nn.Module, *, grouping: str = "tail", center: bool = True) -> nn.Module:
-    config = on.OLMConfig(group_size=GROUP_SIZE, center=center, grouping=grouping)
-    return on.orthogonalize_(model, config)
+def _conversion(replacement: Replacement, model: str, arguments: Mapping[str, object]) -> Convert:
+    return lambda network: replacement.apply_(network, model, arguments)
 
 
 def _olm_var(model: nn.Module) -> nn.Module:
@@ -112,7 +138,9 @@ def _euclidean(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Opt
 
 
 def _proxy(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    return _step(on.param_groups(model, weight_decay=settings.weight_decay), settings)
+    # Note [decay]
+    groups = on.param_groups(model)
+    return _step([group | {"weight_decay": settings.weight_decay} for group in groups], settings)
 
 
 def _step(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -171,9 +199,11 @@ def _stiefel(label: str, words: str, metric: str | None, retraction: str) -> Met
     return Method(label, words, "paper", _start_orthonormal, make, partial(_error_of_rows, centred=False))
 
 
-def _reparametrised(label: str, words: str, *, grouping: str, center: bool) -> Method:
-    convert = partial(_olm, grouping=grouping, center=center)
-    return Method(label, words, "paper", convert, _proxy, _error_of_model)
+def _replacing(entry: Replacement) -> Method:
+    free = entry.label == "WN"
+    error = partial(_error_of_rows, centred=False) if free else _error_of_model
+    make = _euclidean if free else _proxy
+    return Method(entry.label, entry.words, "paper", _conversion(entry, "mlp", {}), make, error, entry)
 
 
 _ENTRIES = (
@@ -192,9 +222,7 @@ _ENTRIES = (
         _euclidean,
         partial(_error_of_rows, centred=True),
     ),
-    _reparametrised("OLM", "groups filled to the limit (99 + 1)", grouping="tail", center=True),
-    _reparametrised("OLM-balanced", "groups of equal size (50 + 50)", grouping="balanced", center=True),
-    _reparametrised("OLM-uncentred", "one group, rows not centred", grouping="balanced", center=False),
+    *map(_replacing, REPLACEMENTS.values()),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {entry.label: entry for entry in _ENTRIES}

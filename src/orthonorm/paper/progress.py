@@ -18,6 +18,7 @@ from rich.progress import (
 )
 
 from orthonorm.paper.config import Run
+from orthonorm.paper.grammar import counted
 from orthonorm.paper.records import record_path
 from orthonorm.paper.sweep import epochs_done
 
@@ -29,7 +30,8 @@ def show_progress(console: Console, title: str, runs: Sequence[Run], folder: Pat
     """Show epochs done of all runs until the block ends; runs may be anywhere that shares the folder."""
     pending = [run for run in runs if not record_path(folder, run).exists()]
     if not pending:
-        console.print(f"{title}: all {len(runs)} runs are recorded in {folder}", soft_wrap=True)
+        all_of_them = "the 1 run is" if len(runs) == 1 else f"all {len(runs)} runs are"
+        console.print(f"{title}: {all_of_them} recorded in {folder}", soft_wrap=True)
         yield
         return
     total = sum(run.epochs for run in pending)
@@ -42,7 +44,7 @@ def show_progress(console: Console, title: str, runs: Sequence[Run], folder: Pat
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(f"{title}, {len(pending)} runs", total=total)
+        task = progress.add_task(f"{title}, {counted(len(pending), 'run')}", total=total)
         ended = threading.Event()
 
         def update() -> None:

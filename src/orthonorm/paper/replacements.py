@@ -6,8 +6,9 @@ the VGG-style network has such convolutions; conversion in the library never rem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -46,16 +47,18 @@ LAYERS: dict[str, Layers] = {
 
 @dataclass(frozen=True)
 class Replaced:
-    """What a method replaces in one network: a set of ``LAYERS``, or the first few of it."""
+    """What a method replaces in one network: a set of ``LAYERS``, or the first few of it, in groups of so many rows."""
 
     layers: str
     first: int | None = None
+    group_size: int = 64
 
 
 # By the name of the network in `models`. "3x3" is how the authors ran wide-resnet, whatever the text says (errata 9).
 # Of preresnet-cifar the paper has the plain one only: here it is treated as wide-resnet.
 REPLACED: dict[str, Replaced] = {
-    "mlp": Replaced("hidden"),
+    # The authors' group for the whole layer, cut to each layer's limit.
+    "mlp": Replaced("hidden", group_size=256),
     "pie-mlp": Replaced("all"),
     "vgg": Replaced("convolutions"),
     "inception-cifar": Replaced("convolutions"),
@@ -101,14 +104,24 @@ def replaced_layers(
     return tuple(names[:wanted])
 
 
-Convert = Callable[[nn.Module, Collection[str], int], None]
+@dataclass(frozen=True)
+class Choice:
+    """What a run may choose of a replacement: rows of a group at most, centring, and an entry of ``LAYERS``."""
+
+    group_size: int
+    center: bool = True
+    layers: str | None = None
+
+
+Convert = Callable[[nn.Module, Collection[str], Choice], None]
 
 
 @dataclass(frozen=True)
 class Replacement:
     """One label of the paper: which layers, what they become, whether convolutions among them keep their bias.
 
-    ``first`` is how many layers from the input, None for all that the paper replaces in a network.
+    ``first`` is how many layers from the input, None for all that the paper replaces in a network; ``arguments`` are
+    the fields of ``Choice`` that a run may give.
     """
 
     label: str
@@ -116,27 +129,40 @@ class Replacement:
     convert: Convert
     first: int | None = None
     bias: bool = True
+    arguments: tuple[str, ...] = ("group_size", "center", "layers")
 
-    def apply_(self, network: nn.Module, model: str, *, group_size: int = 64, layers: str | None = None) -> nn.Module:
+    def apply_(self, network: nn.Module, model: str, arguments: Mapping[str, object] | None = None) -> nn.Module:
         """Replace the layers of a plain network, in place.
 
         Args:
             network: the plain network.
             model: its name in ``models``.
-            group_size: rows of a group at most; the paper has 64 in every convolutional network.
-            layers: entry of ``LAYERS`` to take instead of the paper's.
+            arguments: fields of ``Choice``; the group size left out is that of ``REPLACED``.
 
         Returns:
             The network.
 
         Raises:
-            UserError: as ``replaced_layers``.
+            UserError: as ``replaced_layers``, or an argument that the method has not or of a wrong type.
         """
-        names = replaced_layers(model, network, first=self.first, layers=layers)
+        choice = self.choice(model, arguments or {})
+        names = replaced_layers(model, network, first=self.first, layers=choice.layers)
         if not self.bias:
             drop_biases_(network, names)
-        self.convert(network, names, group_size)
+        self.convert(network, names, choice)
         return network
+
+    def choice(self, model: str, arguments: Mapping[str, object]) -> Choice:
+        """The arguments checked, with the group size of the network's entry in ``REPLACED`` where none is given."""
+        if model not in REPLACED:
+            raise UserError(f"model is one of {', '.join(REPLACED)}, got {model!r}")
+        for name, value in arguments.items():
+            if name not in self.arguments:
+                takes = ", ".join(self.arguments) or "no arguments"
+                raise UserError(f"method {self.label} takes {takes}, got {name} = {value!r}")
+            if not _VALID[name](value):
+                raise UserError(f"{name} of a method is {_EXPECTED[name]}, got {value!r}")
+        return Choice(**{"group_size": REPLACED[model].group_size, **arguments})
 
     def describe(self, model: str) -> str:
         """What is replaced in a network, in words.
@@ -159,35 +185,52 @@ def drop_biases_(network: nn.Module, names: Collection[str]) -> None:
             layer.bias = None
 
 
-def _olm(network: nn.Module, names: Collection[str], group_size: int) -> None:
-    config = on.OLMConfig(group_size=group_size, grouping="tail")
+_VALID: dict[str, Callable[[object], bool]] = {
+    "group_size": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+    "center": lambda value: isinstance(value, bool),
+    "layers": lambda value: value in LAYERS,
+}
+_EXPECTED = {
+    "group_size": "a whole number of rows >= 1",
+    "center": "true or false",
+    "layers": f"one of {', '.join(LAYERS)}",
+}
+
+
+def _olm(
+    network: nn.Module, names: Collection[str], choice: Choice, *, grouping: str = "tail", scale: bool = False
+) -> None:
+    config = on.OLMConfig(group_size=choice.group_size, center=choice.center, grouping=grouping, scale=scale)
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
-def _scaled_olm(network: nn.Module, names: Collection[str], group_size: int) -> None:
-    config = on.OLMConfig(group_size=group_size, grouping="tail", scale=True)
+def _uncentred(network: nn.Module, names: Collection[str], choice: Choice) -> None:
+    config = on.OLMConfig(group_size=choice.group_size, center=False)
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
-def _weight_norm(network: nn.Module, names: Collection[str], group_size: int) -> None:  # noqa: ARG001
+def _weight_norm(network: nn.Module, names: Collection[str], choice: Choice) -> None:  # noqa: ARG001
     for name in names:
         parametrizations.weight_norm(network.get_submodule(name))
 
 
-def _unit_rows(network: nn.Module, names: Collection[str], group_size: int) -> None:  # noqa: ARG001
+def _unit_rows(network: nn.Module, names: Collection[str], choice: Choice) -> None:  # noqa: ARG001
     # Groups of one row: orthogonalisation divides each by its norm.
     config = on.OLMConfig(group_size=1, center=False)
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
 _ENTRIES = (
-    Replacement("WN", "weight normalisation with a learned scale (torch's)", _weight_norm),
-    Replacement("WN-unit", "rows of norm 1, not centred, without scale", _unit_rows),
-    Replacement("OLM", "orthogonal", _olm, bias=False),
-    Replacement("OLM-scale", "orthogonal, with a learned scale", _scaled_olm, bias=False),
+    Replacement("WN", "weight normalisation with a learned scale (torch's)", _weight_norm, arguments=("layers",)),
+    Replacement("WN-unit", "rows of norm 1, not centred, without scale", _unit_rows, arguments=("layers",)),
+    Replacement("OLM", "orthogonal, groups filled to the limit", _olm, bias=False),
+    Replacement("OLM-scale", "orthogonal, with a learned scale", partial(_olm, scale=True), bias=False),
     Replacement("OLM-L1", "orthogonal in the first layer", _olm, first=1, bias=False),
     Replacement("OLM-L2", "orthogonal in the first 2 layers", _olm, first=2, bias=False),
     Replacement("OLM-L4", "orthogonal in the first 4 layers", _olm, first=4, bias=False),
-)
+    Replacement("OLM-balanced", "orthogonal, groups of equal size", partial(_olm, grouping="balanced"), bias=False),
+    Replacement("OLM-uncentred", "orthogonal, rows not centred", _uncentred, bias=False,
+                arguments=("group_size", "layers")),
+)  # fmt: skip
 
 REPLACEMENTS: dict[str, Replacement] = {entry.label: entry for entry in _ENTRIES}

@@ -68,7 +68,7 @@ def sweep(
 def check_names(runs: Sequence[Run]) -> None:
     """A ``UserError`` for the first run with a data set or method that no table has."""
     for run in runs:
-        method(run.method)
+        method(run.method, run.model, run.method_arguments)
         if run.dataset not in DATASETS:
             raise UserError(f"dataset is one of {', '.join(DATASETS)}, got {run.dataset!r}")
 

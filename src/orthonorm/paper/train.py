@@ -157,9 +157,7 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
 
 
 def _module(run: Run, dataset: Dataset, device: torch.device) -> TrainingModule:
-    chosen = method(run.method)
-    if run.method_args:
-        raise UserError(f"method {run.method} takes no arguments, got {run.method_arguments}")
+    chosen = method(run.method, run.model, run.method_arguments)
     loader = EpochLoader(run, dataset)
     network = build_model(
         run.model,

@@ -707,8 +707,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="an ImageNet crop is the same in every epoch",
         file="orthonorm/paper/data/imagenet.py",
-        old='generator(self.seed, "image", epoch, index)',
-        new='generator(self.seed, "image", index)',
+        old='generator(seed, "image", epoch, index)',
+        new='generator(seed, "image", index)',
         tests=("tests/paper/test_imagenet.py::test_a_random_crop_is_a_function_of_seed_epoch_and_index",),
     ),
     Fault(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -50,7 +51,13 @@ def launch(work: Work, tasks: Sequence[Any], settings: Settings) -> Iterator[Rec
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results"
         results.touch()
-        context = start_processes(_member, (work, list(tasks), settings, places, results), settings.devices, join=False)
+        context = start_processes(
+            _member,
+            (work, list(tasks), settings, places, results),
+            settings.devices,
+            join=False,
+            start_method=_start_method(work.__module__),
+        )
         assert context is not None
         processes, error_files = cast("list[BaseProcess]", context.processes), cast("list[str]", context.error_files)
         try:
@@ -61,6 +68,14 @@ def launch(work: Work, tasks: Sequence[Any], settings: Settings) -> Iterator[Rec
                     yield from _answers(answers)
         finally:
             _end(processes)
+
+
+def _start_method(module: str) -> str:
+    """A server that has imported the module once and is forked, where the system has it; it ends with this process."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return "spawn"
+    multiprocessing.get_context("forkserver").set_forkserver_preload([module])
+    return "forkserver"
 
 
 def _places(settings: Settings) -> list[dict[str, str]]:

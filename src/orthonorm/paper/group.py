@@ -53,13 +53,15 @@ def launcher() -> ClusterEnvironment | None:
 
 
 def join(settings: Settings) -> None:
-    """Enter the group that the launcher prepared; nothing happens where this process is in it already.
+    """Enter the group that the launcher prepared; nothing happens in a process by itself, or in it already.
 
     Raises:
         UserError: the group has another number of processes than the settings say, or another order.
     """
-    environment = launcher()
+    if settings.processes == 1 and not joined():
+        return
     if not joined():
+        environment = launcher()
         assert environment is not None
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = environment.main_address, str(environment.main_port)
         # Lightning sets torch's threads where this is not set.

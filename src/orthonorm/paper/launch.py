@@ -20,7 +20,6 @@ import torch
 from torch.multiprocessing.spawn import start_processes
 
 from orthonorm.paper.errors import UserError
-from orthonorm.paper.group import join
 from orthonorm.paper.records import Record
 from orthonorm.paper.settings import Settings
 
@@ -53,7 +52,7 @@ def launch(work: Work, tasks: Sequence[Any], settings: Settings) -> Iterator[Rec
         results.touch()
         context = start_processes(
             _member,
-            (work, list(tasks), settings, places, results),
+            (work, list(tasks), places, results),
             settings.devices,
             join=False,
             start_method=_start_method(work.__module__),
@@ -104,13 +103,9 @@ def _free_port() -> int:
         return found.getsockname()[1]
 
 
-def _member(
-    local: int, work: Work, tasks: list[Any], settings: Settings, places: list[dict[str, str]], results: Path
-) -> None:
+def _member(local: int, work: Work, tasks: list[Any], places: list[dict[str, str]], results: Path) -> None:
     """Body of a process."""
     os.environ.update(places[local])
-    torch.set_num_threads(settings.threads)
-    join(settings)
     try:
         for task in tasks:
             record = work(task)
@@ -120,7 +115,8 @@ def _member(
     except UserError as error:
         _complaint(results, local).write_bytes(pickle.dumps(error))
         raise SystemExit(2) from None
-    torch.distributed.destroy_process_group()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _complaint(results: Path, local: int) -> Path:

@@ -105,7 +105,8 @@ def epochs_done(folder: Path, runs: Sequence[Run]) -> int:
 def perform(task: Task) -> Record | None:
     """One task of a sweep; None where another process is at it or the deadline has passed."""
     run, folder, settings, wait = task
-    if settings.deadline is not None and time.time() > settings.deadline:
+    group.join(settings)
+    if group.agree(lambda: settings.deadline is not None and time.time() > settings.deadline):
         return None
     try:
         return execute(run, folder, settings, wait=wait)

@@ -85,8 +85,7 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
         (record,) = launch(_of_task, [(run, folder, settings, wait)], settings)
         assert record is not None
         return record
-    if settings.processes > 1 or group.joined():
-        group.join(settings)
+    group.join(settings)
     final = record_path(folder, run)
     lock = filelock.FileLock(work_path(folder, run, ".lock"))
     try:

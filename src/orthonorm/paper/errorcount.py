@@ -37,8 +37,9 @@ class Errors:
         return self
 
     def update(self, logits: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]) -> None:
-        """Count a batch of this process."""
-        for scores in self._scores:
+        """Count a batch of this process, which may be empty."""
+        # torchmetrics cannot reshape nothing.
+        for scores in self._scores if len(labels) else ():
             scores.update(logits, labels)
 
     def percent(self) -> list[float]:

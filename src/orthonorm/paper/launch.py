@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import pickle
@@ -147,12 +148,19 @@ def _watch(processes: Sequence[BaseProcess], error_files: Sequence[str], results
     for number in codes:
         if (complaint := _complaint(results, number)).exists():
             raise pickle.loads(complaint.read_bytes())
-    # One that was killed, by a negative code, is the cause of the others' broken connections.
-    number = min(codes, key=lambda number: (codes[number], number))
+    number = min(codes, key=lambda number: (codes[number] > 0, _time_of(error_files[number])))
     raise ProcessDied(
         f"process {number} of {len(processes)} ended with {_cause(codes[number], error_files[number])}; all were "
         "stopped, and the same command continues from the last checkpoint"
     )
+
+
+def _time_of(error_file: str) -> float:
+    """When a process left its traceback; the first one to do so is the cause of the others' broken connections."""
+    try:
+        return os.stat(error_file).st_mtime
+    except OSError:
+        return math.inf
 
 
 def _cause(code: int, error_file: str) -> str:

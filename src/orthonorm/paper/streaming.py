@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,6 +106,10 @@ class StreamingLoader:
             pin_memory=self.device.type == "cuda",
             persistent_workers=persistent and self.workers > 0,
             prefetch_factor=_PREFETCH if self.workers else None,
+            # A process of a group would start its own by a server, which would import torch anew.
+            multiprocessing_context="fork" if self.workers and sys.platform == "linux" else None,
+            # Where it is left out torch draws from the global generator, once more in a run that continues.
+            generator=torch.Generator(),
         )
 
 

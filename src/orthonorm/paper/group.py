@@ -84,6 +84,12 @@ def join(settings: Settings) -> None:
     _check(world(), settings)
 
 
+def one_of_many(settings: Settings) -> bool:
+    """Whether a launcher started this process as one behind the first: that one speaks for all."""
+    environment = launcher() if settings.processes > 1 else None
+    return environment is not None and environment.global_rank() > 0
+
+
 def _check(processes: int, settings: Settings) -> None:
     if processes != settings.processes:
         raise UserError(

@@ -137,14 +137,18 @@ def _answers(file: Any) -> Iterator[Record | None]:
 
 
 def _watch(processes: Sequence[BaseProcess], error_files: Sequence[str], results: Path) -> bool:
-    """Wait a moment; whether processes are running. The first that failed is an error once the rest had their time."""
+    """Wait a moment; whether processes are running. A failure is an error, at once if a process was killed.
+
+    One that failed by itself may have been cut off by another, which is given time to leave its traceback too.
+    """
     time.sleep(_LOOK_EVERY)
     if all(process.exitcode in (None, 0) for process in processes):
         return any(process.exitcode is None for process in processes)
     until = time.monotonic() + _GRACE
-    while time.monotonic() < until and any(process.exitcode is None for process in processes):
+    while min((codes := _failures(processes)).values()) > 0 and len(codes) < len(processes):
+        if time.monotonic() > until:
+            break
         time.sleep(_LOOK_EVERY)
-    codes = {number: process.exitcode for number, process in enumerate(processes) if process.exitcode}
     for number in codes:
         if (complaint := _complaint(results, number)).exists():
             raise pickle.loads(complaint.read_bytes())
@@ -153,6 +157,11 @@ def _watch(processes: Sequence[BaseProcess], error_files: Sequence[str], results
         f"process {number} of {len(processes)} ended with {_cause(codes[number], error_files[number])}; all were "
         "stopped, and the same command continues from the last checkpoint"
     )
+
+
+def _failures(processes: Sequence[BaseProcess]) -> dict[int, int]:
+    """Exit code of each process that failed; a negative one is the signal that killed it."""
+    return {number: process.exitcode for number, process in enumerate(processes) if process.exitcode}
 
 
 def _time_of(error_file: str) -> float:

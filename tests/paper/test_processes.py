@@ -3,6 +3,7 @@
 import dataclasses
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import threading
@@ -93,6 +94,16 @@ def test_several_processes_train_as_one_and_one_continues(
     assert "devices" not in whole.header
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9], ids=["no state", "momentum"])
+def test_a_run_of_shared_weights_continues_with_the_optimizers_state(tmp_path: Path, momentum: float):
+    run = make(**BATCH_NORM, momentum=momentum)
+    shared = dataclasses.replace(TWO, strategy="fsdp")
+    execute(run, tmp_path / "two", dataclasses.replace(shared, stop_at_step=6))
+    continued = execute(run, tmp_path / "two", shared)
+    assert continued.end["resumed"] == 1
+    assert_close(continued, execute(run, tmp_path / "one", ONE))
+
+
 def in_thread(run: Run, folder: Path, settings: Settings) -> tuple[threading.Thread, list[BaseException]]:
     """Start a run; the list gets what it raises."""
     raised: list[BaseException] = []
@@ -114,7 +125,7 @@ def kill_second(run: Run, folder: Path) -> None:
     while not work_path(folder, run, ".ckpt").exists():
         assert time.monotonic() < end
         time.sleep(0.005)
-    children = sorted(multiprocessing.active_children(), key=lambda process: int(process.name.split("-")[-1]))
+    children = sorted(multiprocessing.active_children(), key=lambda process: int(re.split("[-:]", process.name)[-1]))
     pid = children[1].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -215,6 +226,12 @@ WRONG: list[tuple[str, Callable[[Path], object], type[Exception], str]] = [
         lambda _: Settings(strategy="dp", devices=2),
         UserError,
         "strategy is one of auto, ddp, fsdp, got 'dp'",
+    ),
+    (
+        "memory format",
+        lambda _: Settings(strategy="fsdp", devices=2, device="cpu", channels_last=True),
+        UserError,
+        "fsdp divides weights that are contiguous, not with channels last: give one of the two",
     ),
     ("one device", lambda _: Settings(strategy="fsdp"), UserError, "fsdp divides the work of several devices, got one"),
     (

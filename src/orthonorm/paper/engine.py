@@ -7,8 +7,11 @@ import datetime
 import logging
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import lightning.pytorch as pl
+import torch
+from lightning.fabric.utilities.types import _PATH
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
@@ -45,9 +48,31 @@ def _strategy(settings: Settings) -> Strategy | str:
     timeout = datetime.timedelta(seconds=settings.timeout)
     if settings.sharded:
         # One file for any number of devices, and no tensor parallelism.
-        return ModelParallelStrategy(settings.processes, 1, save_distributed_checkpoint=False, timeout=timeout)
+        return Sharded(settings.processes, 1, save_distributed_checkpoint=False, timeout=timeout)
     # Running statistics are the same in all processes: `share_batch_norm`.
     return DDPStrategy(broadcast_buffers=False, timeout=timeout)
+
+
+class Sharded(ModelParallelStrategy):
+    """Lightning's strategy, which also continues a run whose optimizer keeps no state (plain SGD).
+
+    There Lightning's own looks for the first entry of an empty dictionary.
+    """
+
+    def load_checkpoint(self, checkpoint_path: _PATH, weights_only: bool | None = None) -> dict[str, Any]:
+        """Load weights and optimizers; returns the rest."""
+        saved = torch.load(checkpoint_path, map_location="cpu", mmap=True, weights_only=True)["optimizer_states"]
+        if any(state["state"] for state in saved):
+            return super().load_checkpoint(checkpoint_path, weights_only)
+        optimizers, self.optimizers = self.optimizers, []
+        try:
+            rest = super().load_checkpoint(checkpoint_path, weights_only)
+        finally:
+            self.optimizers = optimizers
+        for optimizer, state in zip(optimizers, saved, strict=True):
+            for group, kept in zip(optimizer.param_groups, state["param_groups"], strict=True):
+                group["lr"] = kept["lr"]
+        return rest
 
 
 @contextlib.contextmanager

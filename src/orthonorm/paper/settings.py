@@ -69,6 +69,8 @@ class Settings:
             raise UserError(
                 f"strategy {self.strategy} divides the work of several devices, got one: give devices or auto"
             )
+        if self.sharded and self.channels_last:
+            raise UserError("fsdp divides weights that are contiguous, not with channels last: give one of the two")
         if self.torch_device.type == "cuda" and self.devices > torch.cuda.device_count():
             raise UserError(f"devices is at most the {torch.cuda.device_count()} CUDA devices, got {self.devices}")
 

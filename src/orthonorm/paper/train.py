@@ -66,7 +66,8 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
 
     On several devices every batch is divided among as many processes, which are started here unless a launcher did.
     Gradients and batch normalisation are means over the whole batch, and order and augmentation are those of one
-    process: the result is the same to rounding. Only dropout draws other numbers, in each process its own.
+    process: each step is the same to rounding, which many steps magnify as a change of threads does. Only dropout draws
+    other numbers, in each process its own.
     The first process writes record and checkpoints; they are as one process's, and any number of devices continues.
 
     Args:

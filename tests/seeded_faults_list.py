@@ -707,8 +707,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="an ImageNet crop is the same in every epoch",
         file="orthonorm/paper/data/imagenet.py",
-        old='generator(self.seed, "image", epoch, index)',
-        new='generator(self.seed, "image", index)',
+        old='generator(seed, "image", epoch, index)',
+        new='generator(seed, "image", index)',
         tests=("tests/paper/test_imagenet.py::test_a_random_crop_is_a_function_of_seed_epoch_and_index",),
     ),
     Fault(
@@ -800,7 +800,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a resumed run does not restore the random states",
         file="orthonorm/paper/module.py",
-        old="            restore_random_state(self._random)\n",
+        old="            restore_random_state(self._random[rank()])\n",
         new="",
         tests=("tests/paper/test_train.py::test_a_run_that_stops_at_any_step_ends_as_if_it_had_not[4]",),
     ),
@@ -810,6 +810,47 @@ FAULTS: tuple[Fault, ...] = (
         old='        self._first = state["batches"]',
         new="        self._first = 0",
         tests=("tests/paper/test_data.py::test_a_loader_continues_where_its_state_was_taken",),
+    ),
+    Fault(
+        name="those who read files draw from torch's generator",
+        file="orthonorm/paper/streaming.py",
+        old="            generator=torch.Generator(),\n",
+        new="",
+        tests=("tests/paper/test_streaming.py::test_a_run_on_files_ends_as_if_it_had_not_stopped_whoever_reads",),
+    ),
+    Fault(
+        name="files are read in the same order in every epoch",
+        file="orthonorm/paper/streaming.py",
+        old="order = batch_order(self.run.seed, self.epoch,",
+        new="order = batch_order(self.run.seed, 0,",
+        tests=("tests/paper/test_streaming.py::test_batches_are_a_function_of_seed_epoch_and_index[0]",),
+    ),
+    Fault(
+        name="each process takes the first one's samples",
+        file="orthonorm/paper/loader.py",
+        old="else indices[self.rank :: self.world]",
+        new="else indices[:: self.world]",
+        tests=("tests/paper/test_data.py::test_processes_share_every_batch",),
+    ),
+    Fault(
+        name="batch normalisation is over each process's samples",
+        file="orthonorm/paper/batchnorm.py",
+        old="            dist.all_reduce(values)",
+        new="            values *= world()",
+        tests=(
+            "tests/paper/test_processes.py::"
+            "test_several_processes_train_as_one_and_one_continues[four and batch normalisation]",
+        ),
+    ),
+    Fault(
+        name="every process continues with the first one's random state",
+        file="orthonorm/paper/module.py",
+        old="restore_random_state(self._random[rank()])",
+        new="restore_random_state(self._random[0])",
+        tests=(
+            "tests/paper/test_processes.py::"
+            "test_a_process_that_is_killed_ends_the_run_and_it_continues_to_the_same_record",
+        ),
     ),
     Fault(
         name="a NaN loss is not noticed",
@@ -1007,7 +1048,6 @@ FAULTS: tuple[Fault, ...] = (
         old="for (k, i), W in zip(places, results, strict=True):",
         new="for (k, i), W in zip(places, results[::-1], strict=True):",
         tests=("tests/functional/test_together.py::test_types_are_kept_apart",),
-    ),
     ),
     Fault(
         name="centred and uncentred weights are mapped alike together",

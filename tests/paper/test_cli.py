@@ -80,6 +80,23 @@ def test_minutes_stop_and_a_later_call_continues(small: Path):
     assert "4 of 4 runs recorded in results/tests: 4 completed" in call("run", "tests", "--device", "cpu").output
 
 
+def test_devices_share_a_run_and_precision_is_another_experiment(tiny, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    runs = [tiny(dataset="mnist-synthetic", batch_size=1024, epochs=1)]
+    monkeypatch.setitem(experiments.EXPERIMENTS, "tests", Experiment(*SMALL, lambda: runs))
+    monkeypatch.chdir(tmp_path)
+    shared = call("run", "tests", "--device", "cpu", "--devices", "2", "--strategy", "ddp", "--threads", "1")
+    assert "1 of 1 runs recorded in results/tests: 1 completed" in shared.output
+    call("run", "tests", "--device", "cpu", "--precision", "bf16-mixed", "--channels-last")
+    (two,) = read_folder(tmp_path / "results" / "tests")
+    (half,) = read_folder(tmp_path / "results" / "tests-bf16-mixed")
+    assert two.header["devices"] == ["2 (ddp)"]
+    assert (half.run.experiment, half.run.precision) == ("tests-bf16-mixed", "bf16-mixed")
+    assert half.header["memory_format"] == "channels_last"
+    assert "memory_format" not in two.header
+    assert half.last("train_loss") == pytest.approx(two.last("train_loss"), rel=0.01)
+    assert half.last("train_loss") != pytest.approx(two.last("train_loss"), rel=1e-6)
+
+
 def test_list_counts_what_is_recorded(small: Path):
     call("run", "tests", "--only", "method=plain", "--device", "cpu")
     (row,) = [line for line in call("list").output.splitlines() if "run tests" in line]
@@ -129,6 +146,8 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device is auto, cpu or cuda, got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
+    ("precision", ["run", "demo", "--precision", "8"], "precision is one of 32-true, 64-true, 16-mixed, bf16-mixed, g"),
+    ("jobs and devices", ["run", "demo", "--jobs", "2", "--devices", "2", "--device", "cpu"], "give one of the two"),
     ("results", ["run", "demo", "--results", "/proc/x"], "results folder /proc/x/demo cannot be written"),
     ("out", ["demo", "--out", "/proc/x"], "results folder /proc/x cannot be written"),
     ("no record", ["report", "demo", "--results", "/nowhere"], "/nowhere/demo holds no record"),

@@ -37,16 +37,16 @@ def fill(root: Path) -> Path:
     return root
 
 
-def load(root: Path, *, seed: int = 0, **changes: int) -> ImageFolders:
-    return load_imagenet(root, seed=seed, **({"classes": 3, "train": 6, "test": 3, "side": 32} | changes))
+def load(root: Path, **changes: int) -> ImageFolders:
+    return load_imagenet(root, **({"classes": 3, "train": 6, "test": 3, "side": 32} | changes))
 
 
 def test_images_and_labels_of_both_parts(folder: Path):
     data = load(folder)
     assert (len(data.train), len(data.test), data.classes, data.shape) == (6, 3, 3, (3, 32, 32))
-    assert [data.train[0, i][1] for i in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert [data.train[0, 0, i][1] for i in range(6)] == [0, 0, 1, 1, 2, 2]
     for i in range(6):
-        image, _ = data.train[0, i]
+        image, _ = data.train[0, 0, i]
         assert image.shape == (3, 32, 32)
         assert image.dtype == torch.float32
 
@@ -56,13 +56,13 @@ def test_the_test_crop_is_torchvisions_own(folder: Path):
     preset = torchvision.models.ResNet34_Weights.IMAGENET1K_V1.transforms()
     for i, wnid in enumerate(CLASSES):
         with Image.open(folder / "val" / wnid / "c.JPEG") as file:
-            torch.testing.assert_close(data.test[0, i][0], preset(file.convert("RGB")), rtol=0, atol=1e-5)
+            torch.testing.assert_close(data.test[0, 0, i][0], preset(file.convert("RGB")), rtol=0, atol=1e-5)
 
 
 def test_a_random_crop_is_a_function_of_seed_epoch_and_index(folder: Path):
     def image(seed: int, epoch: int) -> torch.Tensor:
         torch.rand(3)
-        return load(folder, seed=seed).train[epoch, 2][0]
+        return load(folder).train[seed, epoch, 2][0]
 
     assert torch.equal(image(0, 1), image(0, 1))
     assert not torch.equal(image(0, 1), image(0, 2))
@@ -82,7 +82,7 @@ def test_random_crops_are_parts_of_the_image_mirrored_half_of_the_time(tmp_path:
     mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     mirrored, areas = 0, []
     for epoch in range(60):
-        pixels = data.train[epoch, 0][0] * deviation.view(3, 1, 1) + mean.view(3, 1, 1)
+        pixels = data.train[0, epoch, 0][0] * deviation.view(3, 1, 1) + mean.view(3, 1, 1)
         across = float(pixels[0, :, -1].mean() - pixels[0, :, 0].mean()) * 255 / 2 * 32 / 31
         down = float(pixels[1, -1].mean() - pixels[1, 0].mean()) * 255 / 2 * 32 / 31
         mirrored += across < 0
@@ -98,13 +98,13 @@ def test_reading_leaves_torchs_generator_alone(folder: Path):
     torch.manual_seed(5)
     expected = torch.rand(2)
     torch.manual_seed(5)
-    data.train[0, 0]
+    data.train[0, 0, 0]
     assert torch.equal(torch.rand(2), expected)
 
 
 def test_other_processes_read_the_same(folder: Path):
     data = load(folder)
-    keys = [(3, i) for i in (4, 0, 5, 1)]
+    keys = [(0, 3, i) for i in (4, 0, 5, 1)]
     loader = DataLoader(data.train, batch_size=2, sampler=keys, num_workers=1, multiprocessing_context="fork")
     images = torch.cat([images for images, _ in loader])
     assert torch.equal(images, torch.stack([data.train[key][0] for key in keys]))
@@ -126,7 +126,7 @@ def test_a_truncated_image_is_named_when_it_is_read(tmp_path: Path, kept: int):
     path.write_bytes(path.read_bytes()[:kept])
     data = load(tmp_path)
     with pytest.raises(UserError, match=r"n01443537/a.JPEG cannot be read as an image \(.*\): get it again"):
-        data.train[0, 2]
+        data.train[0, 0, 2]
 
 
 def test_a_missing_part_says_how_to_get_it(tmp_path: Path):
@@ -155,7 +155,7 @@ def test_a_class_without_images_is_told(tmp_path: Path):
 
 def test_other_counts_are_told(tmp_path: Path, folder: Path):
     with pytest.raises(UserError, match=r"train has 6 images in 3 classes, expected 1,281,167 in 1000: get ILSVRC"):
-        load_imagenet(folder, seed=0)
+        load_imagenet(folder)
     with pytest.raises(UserError, match="val has 3 images in 3 classes, expected 4 in 3"):
         load(folder, test=4)
     (fill(tmp_path) / "val" / CLASSES[0]).rename(tmp_path / "val" / "n9")

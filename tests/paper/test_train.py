@@ -19,6 +19,7 @@ from orthonorm.paper import methods, models
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import batch_order, load_dataset
 from orthonorm.paper.errors import UserError
+from orthonorm.paper.recorder import Recorder
 from orthonorm.paper.records import Record, read_record, record_path, same, work_path
 from orthonorm.paper.schedules import Halve
 from orthonorm.paper.train import Busy, Settings, execute
@@ -73,6 +74,23 @@ def test_a_run_may_stop_at_every_step(tiny: MakeRun, tmp_path: Path):
 def test_a_deadline_in_the_past_stops_after_one_step(tiny: MakeRun, tmp_path: Path):
     record = execute(tiny(), tmp_path, dataclasses.replace(CPU, deadline=0.0))
     assert record.outcome_text == "stopped at step 1"
+
+
+def test_an_epoch_ends_in_a_checkpoint_however_long_those_within_are_apart(
+    tiny: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("orthonorm.paper.recorder._BETWEEN_EPOCHS", 0.0)
+    saved: list[int] = []
+    original = Recorder.save
+
+    def save(self: Recorder, trainer: Any) -> None:
+        saved.append(trainer.global_step)
+        original(self, trainer)
+
+    monkeypatch.setattr(Recorder, "save", save)
+    execute(tiny(epochs=4), tmp_path, dataclasses.replace(CPU, checkpoint_seconds=1e9))
+    # Four epochs of three steps; after the last there is the record.
+    assert saved == [3, 6, 9]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "other code"])

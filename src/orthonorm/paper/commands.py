@@ -98,6 +98,19 @@ def run(
         typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, as tcp://host:8786."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[int, typer.Option(help="Devices of each node; every batch is divided among all.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines; give the command on each by torchrun or srun.")] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which divides the weights too.")] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="As bf16-mixed: decides results, so the runs are those of NAME-PRECISION, in its folder."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that read images, of each device.")] = 4,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Memory format of convolutions.")] = False,
+    checkpoint_minutes: Annotated[
+        float | None,
+        typer.Option(help="Between checkpoints in an epoch; half of one, and ten for images read from files."),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of the data sets' files, `data` if left out; or synthetic, for NAME-synthetic."),
@@ -112,20 +125,29 @@ def run(
 
     from orthonorm.paper.endings import ending
     from orthonorm.paper.experiments import experiment
+    from orthonorm.paper.group import one_of_many
     from orthonorm.paper.planning import planned
     from orthonorm.paper.train import Settings
+    from orthonorm.paper.variation import at_precision
 
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
-    runs = planned(experiment(name), results, only)
+    chosen = at_precision(experiment(name), precision)
+    name, runs = chosen.name, planned(chosen, results, only)
     deadline = None if minutes is None else time.time() + 60 * minutes
-    console = Console()
     settings = Settings(
         device=device,
         threads=threads,
         data=None if data is None else data.absolute(),
         deadline=deadline,
+        checkpoint_seconds=None if checkpoint_minutes is None else 60 * checkpoint_minutes,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+        workers=workers,
+        channels_last=channels_last,
     )
+    console = Console(quiet=one_of_many(settings))
     records = _sweep(console, name, runs, results / name, settings, jobs, dask)
     _print(console, ending(name, runs, records, results))
 

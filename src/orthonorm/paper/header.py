@@ -14,26 +14,40 @@ import torch
 
 import orthonorm
 from orthonorm.paper.config import Run
-from orthonorm.paper.data import Dataset
+from orthonorm.paper.data import Dataset, ImageFolders
 from orthonorm.paper.records import SCHEMA
+from orthonorm.paper.settings import Settings
 
 _PACKAGES = ("lightning", "numpy")
 
 
-def header(run: Run, dataset: Dataset, device: torch.device, *, threads: int, parameters: int) -> dict[str, Any]:
-    """Header of a run on this machine, now."""
+def header(
+    run: Run, dataset: Dataset | ImageFolders, device: torch.device, settings: Settings, *, parameters: int
+) -> dict[str, Any]:
+    """Header of a run on this machine, now.
+
+    ``devices`` (a text for each number of them that the run has had) and ``memory_format`` are there only where they
+    are not one device and torch's own format.
+    """
+    special: dict[str, Any] = {}
+    if settings.processes > 1:
+        strategy = "fsdp" if settings.sharded else "ddp"
+        special["devices"] = [f"{settings.processes} ({strategy})"]
+    if settings.channels_last:
+        special["memory_format"] = "channels_last"
     return {
         "kind": "header",
         "schema": SCHEMA,
         "id": run.id,
         "run": run.to_json(),
         "data": {"description": dataset.description, "digest": dataset.digest},
-        "steps_per_epoch": len(dataset.train_y) // run.batch_size,
+        "steps_per_epoch": dataset.count // run.batch_size,
         "parameters": parameters,
         "versions": versions(),
         "commit": commit(),
         "device": device_name(device),
-        "threads": threads,
+        **special,
+        "threads": settings.threads,
         "started": now(),
     }
 

@@ -1,10 +1,16 @@
-"""Batches of an epoch from tensors that already lie on the device."""
+"""Batches of an epoch from tensors that already lie on the device.
+
+Note [loaders]: ``EpochLoader`` here and ``StreamingLoader`` have one interface: ``dataset``, ``epoch`` (set from
+outside), ``len``, iteration over the training batches of an epoch, ``test_batches`` over the test images, and the state
+that a checkpoint keeps. Of each batch a process has the samples ``rank::world``; joined, they are what one process has.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from orthonorm.paper.augment import AUGMENTATIONS
@@ -13,6 +19,8 @@ from orthonorm.paper.data import Dataset, batch_order, generator
 from orthonorm.paper.errors import UserError
 
 Batch = tuple[Tensor, Tensor]
+
+_TEST_BATCH = 1000
 
 
 class EpochLoader:
@@ -24,7 +32,8 @@ class EpochLoader:
     Args:
         run: seed, batch size and augmentation.
         dataset: on the device.
-        rank, world: each of ``world`` processes gets its share of every batch.
+        rank, world: each of ``world`` processes gets its share of every batch; what is drawn for a sample does not
+            depend on them.
 
     Raises:
         UserError: an unknown augmentation, a batch larger than the data or not a multiple of
@@ -34,13 +43,7 @@ class EpochLoader:
     def __init__(self, run: Run, dataset: Dataset, *, rank: int = 0, world: int = 1) -> None:
         if run.augment not in AUGMENTATIONS:
             raise UserError(f"augment is one of {', '.join(AUGMENTATIONS)}, got {run.augment!r}")
-        if run.batch_size > len(dataset.train_y):
-            raise UserError(
-                f"batch_size is at most the {len(dataset.train_y)} training samples of "
-                f"{dataset.name}, got {run.batch_size}"
-            )
-        if run.batch_size % world:
-            raise UserError(f"batch_size {run.batch_size} is no multiple of the {world} processes")
+        check_batch(run, dataset.name, dataset.count, world)
         self.run, self.dataset, self.rank, self.world = run, dataset, rank, world
         self.epoch = 0
         self.given = 0
@@ -66,13 +69,50 @@ class EpochLoader:
         """Begin the next epoch after the batches that were given."""
         self._first = state["batches"]
 
+    def test_batches(self) -> Iterator[Batch]:
+        """The test images in blocks, of each block this process's share (see ``share_of_test``)."""
+        for images, labels in zip(
+            self.dataset.test_x.split(_TEST_BATCH), self.dataset.test_y.split(_TEST_BATCH), strict=True
+        ):
+            if self.world == 1:
+                yield images, labels
+                continue
+            mine, counted = share_of_test(torch.arange(len(labels)), self.rank, self.world)
+            yield images[mine.to(images.device)], labels[mine.to(images.device)][:counted]
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def _batch(self, number: int, indices: Tensor) -> Batch:
-        share = indices[self.rank :: self.world].to(self.dataset.train_y.device)
-        # Three times as fast as indexing with a tensor.
-        images = self.dataset.train_x.index_select(0, share)
-        labels = self.dataset.train_y.index_select(0, share)
+        # Augmented as a whole, since one generator serves the batch, and divided afterwards.
         augment = AUGMENTATIONS[self.run.augment]
-        if augment is not None:
-            key = (self.run.seed, "augment", self.epoch, number, self.rank)
-            images = augment(images, generator(*key))
-        return images, labels
+        taken = indices if augment is not None else indices[self.rank :: self.world]
+        taken = taken.to(self.dataset.train_y.device)
+        # Three times as fast as indexing with a tensor.
+        images = self.dataset.train_x.index_select(0, taken)
+        labels = self.dataset.train_y.index_select(0, taken)
+        if augment is None:
+            return images, labels
+        images = augment(images, generator(self.run.seed, "augment", self.epoch, number, 0))
+        return images[self.rank :: self.world], labels[self.rank :: self.world]
+
+
+def check_batch(run: Run, name: str, count: int, world: int) -> None:
+    """A ``UserError`` if the batch is larger than the training set, or cannot be divided among the processes."""
+    if run.batch_size > count:
+        raise UserError(f"batch_size is at most the {count} training samples of {name}, got {run.batch_size}")
+    if run.batch_size % world:
+        raise UserError(f"batch_size {run.batch_size} is no multiple of the {world} processes")
+
+
+def share_of_test(indices: Tensor, rank: int, world: int) -> tuple[Tensor, int]:
+    """Indices ``rank::world`` and their number; where there are none, one index that is not to be counted.
+
+    Sharded weights are gathered in each forward: every process must come to each of them.
+
+    Example:
+        >>> [share_of_test(torch.arange(3), rank, 4) for rank in (0, 3)]
+        [(tensor([0]), 1), (tensor([0]), 0)]
+    """
+    mine = indices[rank::world]
+    return (mine, len(mine)) if len(mine) else (indices[:1], 0)

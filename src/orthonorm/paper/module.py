@@ -10,10 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from orthonorm.paper.config import Run
+from orthonorm.paper.errorcount import Errors
+from orthonorm.paper.group import everyones, rank, total, world
 from orthonorm.paper.loader import Batch, EpochLoader
 from orthonorm.paper.methods import Method, OptimizerSettings
 from orthonorm.paper.randomness import random_state, restore_random_state
 from orthonorm.paper.schedules import rate
+from orthonorm.paper.sharding import shard_
+from orthonorm.paper.streaming import StreamingLoader
 
 # On a GPU every look at a loss waits for the device, so losses are looked at in blocks; which step
 # is reported does not depend on that.
@@ -32,16 +36,36 @@ class Diverged(Exception):
 class TrainingModule(pl.LightningModule):
     """Cross-entropy training of a converted network, its optimizer made by the method."""
 
-    def __init__(self, run: Run, network: nn.Module, method: Method, loader: EpochLoader) -> None:
+    def __init__(
+        self,
+        run: Run,
+        network: nn.Module,
+        method: Method,
+        loader: EpochLoader | StreamingLoader,
+        *,
+        sharded: bool = False,
+    ) -> None:
         super().__init__()
         self.run, self.network, self.method, self.loader = run, network, method, loader
-        settings = OptimizerSettings(run.optimizer, run.lr, run.momentum, run.nesterov, run.weight_decay)
-        self.optimizer = method.make_optimizer(network, settings)
+        self.sharded = sharded
+        self.optimizer = self._make_optimizer()
         # Of the epoch in progress: kept out of the state_dict, put into the checkpoint by hand.
         self.losses = torch.zeros(len(loader))
-        self.wrong = torch.zeros((), dtype=torch.int64)
+        self.errors = Errors(loader.dataset.classes)
         self._checked = 0
-        self._random: dict[str, Any] | None = None
+        self._random: list[dict[str, Any]] | None = None
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        run = self.run
+        settings = OptimizerSettings(run.optimizer, run.lr, run.momentum, run.nesterov, run.weight_decay)
+        return self.method.make_optimizer(self.network, settings)
+
+    def configure_model(self) -> None:
+        """Divide the weights among the devices; the optimizer is made again, of the parts."""
+        if self.sharded:
+            assert self.device_mesh is not None
+            shard_(self.network, self.device_mesh["data_parallel"])
+            self.optimizer = self._make_optimizer()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimizer that the method made."""
@@ -49,10 +73,10 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Move the counters to the device; after everything else, put back the random states."""
-        self.losses, self.wrong = self.losses.to(self.device), self.wrong.to(self.device)
+        self.losses, self.errors = self.losses.to(self.device), self.errors.to(self.device)
         self.loader.epoch = self.current_epoch
         if self._random is not None:
-            restore_random_state(self._random)
+            restore_random_state(self._random[rank()])
             self._random = None
 
     def on_train_epoch_start(self) -> None:
@@ -60,7 +84,7 @@ class TrainingModule(pl.LightningModule):
         epoch = self.current_epoch
         self.loader.epoch = epoch
         self.losses.zero_()
-        self.wrong.zero_()
+        self.errors.reset()
         self._checked = 0
         new = rate(self.run.schedule, self.run.lr, epoch)
         changed = epoch > 0 and new != rate(self.run.schedule, self.run.lr, epoch - 1)
@@ -76,15 +100,24 @@ class TrainingModule(pl.LightningModule):
         loss = nn.functional.cross_entropy(logits, labels)
         with torch.no_grad():
             self.losses[batch_idx] = loss
-            self.wrong += (logits.argmax(1) != labels).sum()
-        every = _CHECK_EVERY.get(self.device.type, _CHECK_EVERY_ELSEWHERE)
-        done = batch_idx + 1
-        if done % every == 0 or done == len(self.losses):
-            self.check_losses(done)
+            self.errors.update(logits, labels)
+        if self.looks_after(batch_idx + 1):
+            self.check_losses(batch_idx + 1)
         return loss
 
+    def looks_after(self, done: int) -> bool:
+        """Whether the losses are looked at after so many batches of the epoch."""
+        every = _CHECK_EVERY.get(self.device.type, _CHECK_EVERY_ELSEWHERE)
+        return done % every == 0 or done == len(self.losses)
+
     def check_losses(self, done: int) -> None:
-        """Raise ``Diverged`` for the first loss of this epoch that is non-finite or past the limit."""
+        """Raise ``Diverged`` for the first loss of this epoch that is non-finite or past the limit.
+
+        Each process has the mean over its share of a batch; from here on it has the mean over the batch.
+        """
+        if done == self._checked:
+            return
+        self.losses[self._checked : done] = total(self.losses[self._checked : done]) / world()
         fresh = self.losses[self._checked : done].tolist()
         for number, loss in enumerate(fresh, self._checked):
             if not loss <= self.run.loss_limit:
@@ -96,22 +129,23 @@ class TrainingModule(pl.LightningModule):
 
     def epoch_summary(self) -> tuple[float, float]:
         """Mean loss over the epoch's batches, and error in % of its samples, as they were trained."""
-        samples = len(self.losses) * self.run.batch_size
-        mean = float(self.losses.double().mean())
-        return mean, 100 * int(self.wrong) / samples
+        (error,) = self.errors.percent()
+        return float(self.losses.double().mean()), error
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the generators' states and the epoch in progress: Lightning saves neither."""
+        """Add the generators' states of every process and the epoch in progress: Lightning saves neither."""
         checkpoint["orthonorm"] = {
-            "random": random_state(),
+            "random": everyones(random_state()),
             "checked": self._checked,
             "losses": self.losses.cpu().clone(),
-            "wrong": self.wrong.cpu().clone(),
+            "errors": self.errors.state(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up what ``on_save_checkpoint`` added."""
         state = checkpoint["orthonorm"]
-        self.losses, self.wrong = state["losses"], state["wrong"]
-        self._checked = state["checked"]
-        self._random = state["random"]
+        self.losses, self._checked = state["losses"], state["checked"]
+        if rank() == 0:
+            self.errors.load(state["errors"])
+        # Those of another number of processes are nobody's here: the ones of this start serve.
+        self._random = state["random"] if len(state["random"]) == world() else None

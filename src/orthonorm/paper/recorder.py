@@ -11,11 +11,17 @@ import lightning.pytorch as pl
 import torch
 from torch import nn
 
-from orthonorm.paper.data import Dataset
+from orthonorm.paper.errorcount import Errors
+from orthonorm.paper.group import agree, rank, total
+from orthonorm.paper.loader import EpochLoader
 from orthonorm.paper.module import TrainingModule
-from orthonorm.paper.records import RecordWriter, dumps
+from orthonorm.paper.records import Line, RecordWriter, dumps
+from orthonorm.paper.settings import Settings
+from orthonorm.paper.sharding import gathered
+from orthonorm.paper.streaming import StreamingLoader
 
-_TEST_BATCH = 1000
+# Where epochs are shorter, a checkpoint after each would cost more than it saves.
+_BETWEEN_EPOCHS = 1.0
 
 
 class Stopped(Exception):
@@ -26,32 +32,45 @@ class Stopped(Exception):
         self.step = step
 
 
-class Recorder(pl.Callback):
-    """Writes a line an epoch, and a checkpoint whenever ``checkpoint_seconds`` have passed.
+class Unwritten:
+    """The lines of a run in the processes that write nothing."""
 
-    A checkpoint holds the lines written so far: what a continued run starts from is one file.
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = list(lines)
+
+    def write(self, line: Line) -> None:
+        """Keep the line of an epoch, in memory."""
+        self.lines.append(line)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Recorder(pl.Callback):
+    """Writes a line an epoch, and a checkpoint after it and whenever ``checkpoint_seconds`` have passed.
+
+    A checkpoint holds the lines written so far: what a continued run starts from is one file. Of several processes the
+    first one writes, and its clock decides for all.
 
     Args:
         writer: of the run's record.
-        dataset: its test set is evaluated after each epoch.
         checkpoint: path of the checkpoint.
-        checkpoint_seconds: least time between two checkpoints; 0 saves after every step.
-        stop_at_step, deadline: after that step, or past that ``time.time()``, save and stop.
+        settings: when to save and when to stop.
+        checkpoint_seconds: what None in the settings stands for.
     """
 
     def __init__(
         self,
-        writer: RecordWriter,
-        dataset: Dataset,
+        writer: RecordWriter | Unwritten,
         checkpoint: Path,
+        settings: Settings,
         *,
-        checkpoint_seconds: float,
-        stop_at_step: int | None = None,
-        deadline: float | None = None,
+        checkpoint_seconds: float = 30.0,
     ) -> None:
-        self.writer, self.dataset, self.checkpoint = writer, dataset, checkpoint
-        self.checkpoint_seconds = checkpoint_seconds
-        self.stop_at_step, self.deadline = stop_at_step, deadline
+        given = settings.checkpoint_seconds
+        self.writer, self.checkpoint = writer, checkpoint
+        self.checkpoint_seconds = checkpoint_seconds if given is None else given
+        self.stop_at_step, self.deadline = settings.stop_at_step, settings.deadline
         self.resumed = 0
         self._spent = 0.0
         self._began = self._saved = time.perf_counter()
@@ -70,14 +89,16 @@ class Recorder(pl.Callback):
     ) -> None:
         """Save or stop in the middle of an epoch; at its end, that waits for the epoch's line."""
         if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
-            self._save_or_stop(trainer, pl_module)
+            self._save_or_stop(trainer, pl_module, self.checkpoint_seconds)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Evaluate, write the epoch's line, then save or stop."""
         assert isinstance(pl_module, TrainingModule)
         self._spent += time.perf_counter() - self._began
         train_loss, train_error = pl_module.epoch_summary()
-        test_loss, test_error = evaluate(trainer, pl_module.network, self.dataset)
+        tested = evaluate(trainer, pl_module.network, pl_module.loader)
+        with gathered(pl_module.network):
+            orthogonality_error = pl_module.method.error(pl_module.network)
         self.writer.write(
             {
                 "kind": "epoch",
@@ -86,15 +107,14 @@ class Recorder(pl.Callback):
                 "lr": pl_module.optimizer.param_groups[0]["lr"],
                 "train_loss": train_loss,
                 "train_error": train_error,
-                "test_loss": test_loss,
-                "test_error": test_error,
-                "orthogonality_error": pl_module.method.error(pl_module.network),
+                **tested,
+                "orthogonality_error": orthogonality_error,
                 "seconds": self._spent,
             }
         )
         self._spent, self._began = 0.0, time.perf_counter()
         if trainer.current_epoch + 1 < pl_module.run.epochs:
-            self._save_or_stop(trainer, pl_module)
+            self._save_or_stop(trainer, pl_module, min(self.checkpoint_seconds, _BETWEEN_EPOCHS))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -113,35 +133,50 @@ class Recorder(pl.Callback):
         self._spent = checkpoint["record"]["spent"]
         self.resumed = checkpoint["record"]["resumed"] + 1
 
-    def _save_or_stop(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def _save_or_stop(self, trainer: pl.Trainer, pl_module: pl.LightningModule, seconds: float) -> None:
+        assert isinstance(pl_module, TrainingModule)
         step = trainer.global_step
+        done = step - trainer.current_epoch * len(pl_module.losses)
         stop = self.stop_at_step is not None and step >= self.stop_at_step
-        stop = stop or (self.deadline is not None and time.time() > self.deadline)
-        due = time.perf_counter() - self._saved >= self.checkpoint_seconds
+        due = False
+        # To agree, processes wait for each other: they do where they look at the losses anyway.
+        if trainer.world_size == 1 or pl_module.looks_after(done):
+            late, due = agree(lambda: self._clock(seconds))
+            stop = stop or late
         if not (stop or due):
             return
-        assert isinstance(pl_module, TrainingModule)
-        pl_module.check_losses(step - trainer.current_epoch * len(pl_module.losses))
+        pl_module.check_losses(done)
         self.save(trainer)
         if stop:
             raise Stopped(step)
+
+    def _clock(self, seconds: float) -> tuple[bool, bool]:
+        """Whether the deadline is past, and whether a checkpoint is due."""
+        late = self.deadline is not None and time.time() > self.deadline
+        return late, time.perf_counter() - self._saved >= seconds
 
     def save(self, trainer: pl.Trainer) -> None:
         """Write the checkpoint so that a kill leaves the old one or the new one."""
         fresh = self.checkpoint.with_suffix(".new")
         trainer.save_checkpoint(fresh)
-        os.replace(fresh, self.checkpoint)
+        if rank() == 0:
+            os.replace(fresh, self.checkpoint)
         self._saved = time.perf_counter()
 
 
-def evaluate(trainer: pl.Trainer, network: nn.Module, dataset: Dataset) -> tuple[float, float]:
-    """Mean loss and error in % on the test set, in evaluation mode, at the run's precision."""
-    loss, wrong, training = 0.0, 0, network.training
+def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | StreamingLoader) -> dict[str, float]:
+    """Mean loss and errors in % on the test set, in evaluation mode, at the run's precision; fields of a record."""
+    tops = loader.dataset.tops
+    errors = Errors(loader.dataset.classes, tops).to(trainer.strategy.root_device)
+    loss, seen, training = 0.0, 0, network.training
     network.eval()
     with torch.no_grad(), trainer.precision_plugin.forward_context():
-        for images, labels in zip(dataset.test_x.split(_TEST_BATCH), dataset.test_y.split(_TEST_BATCH), strict=True):
-            logits = network(images)
+        for images, labels in loader.test_batches():
+            logits = network(images)[: len(labels)]
             loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-            wrong += int((logits.argmax(1) != labels).sum())
+            seen += len(labels)
+            errors.update(logits, labels)
     network.train(training)
-    return loss / len(dataset.test_y), 100 * wrong / len(dataset.test_y)
+    loss, seen = total(torch.tensor([loss, seen], dtype=torch.float64, device=trainer.strategy.root_device)).tolist()
+    names = [f"test_top{k}_error" if k > 1 else "test_error" for k in tops]
+    return {"test_loss": loss / seen, **dict(zip(names, errors.percent(), strict=True))}

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import joblib
 
+from orthonorm.paper import group
 from orthonorm.paper.config import Run
-from orthonorm.paper.data import DATASETS
+from orthonorm.paper.data import check_dataset
 from orthonorm.paper.errors import UserError
+from orthonorm.paper.launch import launch
 from orthonorm.paper.methods import method
 from orthonorm.paper.records import Record, record_path, work_path, write_record
 from orthonorm.paper.train import Busy, Settings, check_writable, execute
@@ -48,6 +50,7 @@ def sweep(
     if jobs < 1:
         raise UserError(f"jobs is at least 1, got {jobs}")
     check_names(runs)
+    check_processes(runs, settings, jobs, dask)
     check_writable(folder)
     folder = folder.absolute()
     found: dict[Run, Record] = {}
@@ -69,8 +72,21 @@ def check_names(runs: Sequence[Run]) -> None:
     """A ``UserError`` for the first run with a data set or method that no table has."""
     for run in runs:
         method(run.method, run.model, run.method_arguments)
-        if run.dataset not in DATASETS:
-            raise UserError(f"dataset is one of {', '.join(DATASETS)}, got {run.dataset!r}")
+        check_dataset(run.dataset)
+
+
+def check_processes(runs: Sequence[Run], settings: Settings, jobs: int, dask: str | None) -> None:
+    """A ``UserError`` for a batch that the devices cannot share, or where both runs and devices would be spread."""
+    if settings.processes == 1:
+        return
+    if jobs > 1 or dask is not None:
+        raise UserError("jobs and dask spread runs, devices and nodes spread each run: give one of the two")
+    for run in runs:
+        if run.batch_size % settings.processes:
+            raise UserError(
+                f"every batch is divided evenly among the devices: {settings.processes} do not divide the "
+                f"batch_size {run.batch_size} of {run.id}"
+            )
 
 
 def epochs_done(folder: Path, runs: Sequence[Run]) -> int:
@@ -89,7 +105,8 @@ def epochs_done(folder: Path, runs: Sequence[Run]) -> int:
 def perform(task: Task) -> Record | None:
     """One task of a sweep; None where another process is at it or the deadline has passed."""
     run, folder, settings, wait = task
-    if settings.deadline is not None and time.time() > settings.deadline:
+    group.join(settings)
+    if group.agree(lambda: settings.deadline is not None and time.time() > settings.deadline):
         return None
     try:
         return execute(run, folder, settings, wait=wait)
@@ -111,6 +128,8 @@ def _executor(jobs: int, dask: str | None, settings: Settings) -> Iterator[Execu
     if dask is not None:
         with _dask_executor(dask) as execute_all:
             yield execute_all
+    elif settings.processes > 1 and group.launcher() is None:
+        yield lambda tasks: launch(perform, tasks, settings) if tasks else iter(())
     elif jobs == 1:
         yield lambda tasks: map(perform, tasks)
     else:

@@ -6,27 +6,30 @@ import contextlib
 import json
 import logging
 import threading
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import RichProgressBar
+from torch import nn
 
+import orthonorm as on
+from orthonorm.paper import group
+from orthonorm.paper.batchnorm import share_batch_norm
 from orthonorm.paper.config import Run
-from orthonorm.paper.data import Dataset, load_dataset
+from orthonorm.paper.data import Dataset, ImageFolders, load_data
+from orthonorm.paper.engine import make_trainer, quiet
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.header import header, now
+from orthonorm.paper.launch import launch
 from orthonorm.paper.loader import EpochLoader
 from orthonorm.paper.methods import method
 from orthonorm.paper.models import build_model
 from orthonorm.paper.module import Diverged, TrainingModule
 from orthonorm.paper.randomness import seed_everything
-from orthonorm.paper.recorder import Recorder, Stopped
+from orthonorm.paper.recorder import Recorder, Stopped, Unwritten
 from orthonorm.paper.records import (
     COMPLETED,
     DIVERGED,
@@ -39,50 +42,16 @@ from orthonorm.paper.records import (
     without_clock,
     work_path,
 )
+from orthonorm.paper.settings import Settings as Settings
+from orthonorm.paper.streaming import StreamingLoader
 
 # Generators and thread counts belong to the process: runs in threads of one process (a Dask worker
 # has several by default) take turns, or they would draw each other's random numbers.
 _ONE_RUN = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a run is executed; nothing here decides its result beyond rounding.
-
-    Args:
-        device: "cpu", "cuda", or "auto" for cuda where there is one.
-        threads: of torch, fixed for the whole run: sums are split by it.
-        data: folder of the data sets' files.
-        checkpoint_seconds: least time between two checkpoints.
-        stop_at_step, deadline: save and stop after that step, or past that ``time.time()``.
-        progress: show Lightning's progress bar.
-
-    Raises:
-        UserError: an unknown or absent device, fewer than one thread.
-    """
-
-    device: str = "auto"
-    threads: int = 1
-    data: Path | None = None
-    checkpoint_seconds: float = 30.0
-    stop_at_step: int | None = None
-    deadline: float | None = None
-    progress: bool = False
-
-    def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise UserError(f"device is auto, cpu or cuda, got {self.device!r}")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("device cuda: torch finds no CUDA device here; use cpu or auto")
-        if self.threads < 1:
-            raise UserError(f"threads is at least 1, got {self.threads}")
-
-    @property
-    def torch_device(self) -> torch.device:
-        """The device that "auto" stands for here."""
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+# For another process to say that it holds the run, while those of this one wait together.
+_ASK_EVERY = 5.0
 
 
 class Busy(UserError):
@@ -95,27 +64,57 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
     A run that diverges ends with that outcome. One that is stopped by its settings ends as
     "stopped"; its record is returned but not kept, and the next call continues it.
 
+    On several devices every batch is divided among as many processes, which are started here unless a launcher did.
+    Gradients and batch normalisation are means over the whole batch, and order and augmentation are those of one
+    process: each step is the same to rounding, which many steps magnify as a change of threads does. Only dropout draws
+    other numbers, in each process its own.
+    The first process writes record and checkpoints; they are as one process's, and any number of devices continues.
+
     Args:
         run: what to train.
-        folder: results folder; work in progress lies in its ``.work``.
+        folder: results folder; work in progress lies in its ``.work``. Several nodes share it.
         settings: how to train it.
         wait: wait for another process that is at this run, instead of raising ``Busy``.
 
     Raises:
         UserError: a name that no table has, data that is missing, a folder not to be written.
         Busy: ``wait`` is False and another process holds the run.
+        ProcessDied: one of the processes of the run was killed or failed.
     """
     settings = settings or Settings()
+    if settings.processes > 1 and not group.joined() and group.launcher() is None:
+        (record,) = launch(_of_task, [(run, folder, settings, wait)], settings)
+        assert record is not None
+        return record
+    group.join(settings)
     final = record_path(folder, run)
-    if final.exists():
-        return read_record(final)
-    check_writable(folder)
     lock = filelock.FileLock(work_path(folder, run, ".lock"))
     try:
-        with lock.acquire(timeout=-1 if wait else 0):
-            return read_record(final) if final.exists() else _train(run, folder, settings)
+        # What the first process finds is what all do.
+        while (state := group.agree(lambda: _claim(folder, final, lock, wait))) == "held" and wait:
+            pass
+        if state == "held":
+            raise Busy(f"{run.id} is being run by another process")
+        return group.agree(lambda: read_record(final)) if state == "recorded" else _train(run, folder, settings)
+    finally:
+        lock.release()
+
+
+def _of_task(task: tuple[Run, Path, Settings, bool]) -> Record:
+    run, folder, settings, wait = task
+    return execute(run, folder, settings, wait=wait)
+
+
+def _claim(folder: Path, final: Path, lock: filelock.BaseFileLock, wait: bool) -> str:
+    """Whether the run is "recorded", "held" by another process, or from now on "ours"."""
+    if final.exists():
+        return "recorded"
+    check_writable(folder)
+    try:
+        lock.acquire(timeout=_ASK_EVERY if wait else 0)
     except filelock.Timeout:
-        raise Busy(f"{run.id} is being run by another process") from None
+        return "held"
+    return "recorded" if final.exists() else "ours"
 
 
 def check_writable(folder: Path) -> None:
@@ -132,50 +131,78 @@ def check_writable(folder: Path) -> None:
 
 def _train(run: Run, folder: Path, settings: Settings) -> Record:
     device = settings.torch_device
-    dataset = load_dataset(run.dataset, settings.data).to(device)
+    if group.joined() and device.type == "cuda":
+        device = torch.device("cuda", torch.cuda.current_device())
+    data = load_data(run.dataset, settings.data)
+    data = data.to(device) if isinstance(data, Dataset) else data
     checkpoint = work_path(folder, run, ".ckpt")
     with _alone(settings.threads):
         seed_everything(run.seed)
-        module = _module(run, dataset, device)
+        module = _module(run, data, device, settings)
+        if group.rank() > 0:
+            # The start is common; what is drawn from here on, dropout's masks, is each process's own.
+            seed_everything(run.seed + 1_000_003 * group.rank())
         parameters = sum(p.numel() for p in module.network.parameters())
-        first = header(run, dataset, device, threads=settings.threads, parameters=parameters)
-        lines = _lines_of(checkpoint, first)
-        writer = RecordWriter(folder, run, lines or [first])
-        recorder = Recorder(
-            writer,
-            dataset,
-            checkpoint,
-            checkpoint_seconds=settings.checkpoint_seconds,
-            stop_at_step=settings.stop_at_step,
-            deadline=settings.deadline,
-        )
+        first = header(run, data, device, settings, parameters=parameters)
+        lines = group.agree(lambda: _lines_of(checkpoint, first))
+        begin = lines or [first]
+        writer = RecordWriter(folder, run, begin) if group.rank() == 0 else Unwritten(begin)
+        half_a_minute, ten_minutes = 30.0, 600.0
+        seconds = half_a_minute if isinstance(data, Dataset) else ten_minutes
+        recorder = Recorder(writer, checkpoint, settings, checkpoint_seconds=seconds)
         try:
             end = _fit(module, recorder, settings, checkpoint if lines else None)
-            return _finish(writer, checkpoint, end)
+            return group.agree(lambda: _finish(writer, checkpoint, end))
         finally:
             writer.close()
+            module.loader.close()
 
 
-def _module(run: Run, dataset: Dataset, device: torch.device) -> TrainingModule:
+def _module(run: Run, data: Dataset | ImageFolders, device: torch.device, settings: Settings) -> TrainingModule:
     chosen = method(run.method, run.model, run.method_arguments)
-    loader = EpochLoader(run, dataset)
     network = build_model(
         run.model,
         run.model_arguments,
-        shape=dataset.shape,
-        classes=dataset.classes,
+        shape=data.shape,
+        classes=data.classes,
         start=chosen.start,
         seed=run.seed,
     )
+    network = chosen.convert(network)
+    if settings.channels_last:
+        _use_channels_last(network)
+    if group.world() > 1:
+        share_batch_norm(network, device)
     # On its device before the optimizer is made, as the optimizer may look at the weights.
-    return TrainingModule(run, chosen.convert(network).to(device), chosen, loader)
+    loader = _loader(run, data, device, settings)
+    module = TrainingModule(run, network.to(device), chosen, loader, sharded=settings.sharded)
+    if settings.sharded and isinstance(module.optimizer, on.StiefelSGD):
+        raise UserError(f"method {run.method} steps on whole matrices, and fsdp divides them: give strategy ddp")
+    return module
+
+
+def _loader(
+    run: Run, data: Dataset | ImageFolders, device: torch.device, settings: Settings
+) -> EpochLoader | StreamingLoader:
+    rank, world = group.rank(), group.world()
+    if isinstance(data, Dataset):
+        return EpochLoader(run, data, rank=rank, world=world)
+    return StreamingLoader(run, data, rank=rank, world=world, workers=settings.workers, device=device)
+
+
+def _use_channels_last(network: nn.Module) -> None:
+    """Lay out convolutions, and the images as they come in, with the channels last."""
+    network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  (torch's stub lacks it)
+    network.register_forward_pre_hook(
+        lambda _, inputs: (inputs[0].contiguous(memory_format=torch.channels_last), *inputs[1:])
+    )
 
 
 def _fit(module: TrainingModule, recorder: Recorder, settings: Settings, checkpoint: Path | None) -> Line:
     """Train to the end, whichever it is, and describe it."""
     end: dict[str, Any] = {"kind": "end", "outcome": COMPLETED, "reason": None, "loss": None}
-    with _quiet():
-        trainer = _trainer(module.run, recorder, settings)
+    with quiet():
+        trainer = make_trainer(module.run, recorder, settings)
         _fit_into(end, trainer, module, checkpoint)
     return end | {"finished": now(), "resumed": recorder.resumed}
 
@@ -196,7 +223,8 @@ def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, 
         end |= {"outcome": STOPPED, "step": stopped.step}
 
 
-def _finish(writer: RecordWriter, checkpoint: Path, end: Line) -> Record:
+def _finish(writer: RecordWriter | Unwritten, checkpoint: Path, end: Line) -> Record:
+    assert isinstance(writer, RecordWriter)
     if end["outcome"] == STOPPED:
         writer.write(end)
         first, *epochs, last = writer.lines
@@ -204,25 +232,6 @@ def _finish(writer: RecordWriter, checkpoint: Path, end: Line) -> Record:
     record = read_record(writer.finish(end))
     checkpoint.unlink(missing_ok=True)
     return record
-
-
-def _trainer(run: Run, recorder: Recorder, settings: Settings) -> pl.Trainer:
-    bar = []
-    if settings.progress:
-        bar = [RichProgressBar(refresh_rate=20)]
-    return pl.Trainer(
-        accelerator=settings.torch_device.type,
-        devices=1,
-        precision=run.precision,  # type: ignore[arg-type]  (checked by Run against its own list)
-        max_epochs=run.epochs,
-        callbacks=[recorder, *bar],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=settings.progress,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-    )
 
 
 def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
@@ -235,10 +244,22 @@ def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
     except Exception as error:  # whatever is wrong with it, the run starts anew
         logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, error)
         return []
-    if without_clock(lines[0]) == without_clock(json.loads(json.dumps(first))):
-        return lines
+    first = json.loads(json.dumps(first))
+    if _but_devices(lines[0]) == _but_devices(first):
+        return [_with_devices(lines[0], first), *lines[1:]]
     logging.getLogger(__name__).warning("%s is of another version or machine: start anew", checkpoint)
     return []
+
+
+def _but_devices(header: Line) -> Line:
+    return without_clock({name: value for name, value in header.items() if name != "devices"})
+
+
+def _with_devices(header: Line, now: Line) -> Line:
+    """The header with the devices of now behind those it has, if they are others; one device alone is not said."""
+    alone = ["1"]
+    before, here = header.get("devices", alone), now.get("devices", alone)
+    return header if before[-1:] == here else header | {"devices": [*before, *here]}
 
 
 @contextlib.contextmanager
@@ -251,19 +272,3 @@ def _alone(threads: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Lightning's notes (devices, tips, deprecations in its own code) out of a sweep's output."""
-    loggers = [logging.getLogger(f"lightning.{name}") for name in ("pytorch", "fabric")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning\.")
-            yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

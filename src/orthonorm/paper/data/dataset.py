@@ -29,6 +29,16 @@ class Dataset:
     digest: str
 
     @property
+    def count(self) -> int:
+        """Number of training images."""
+        return len(self.train_y)
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """The ``k`` of the top-k errors that are measured."""
+        return (1,)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one image."""
         return tuple(self.train_x.shape[1:])

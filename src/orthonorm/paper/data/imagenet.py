@@ -1,4 +1,4 @@
-"""ImageNet from folders of JPEG files, through torchvision's transforms.
+"""ImageNet, and any folder of images, from the files themselves through torchvision's transforms.
 
 It does not fit into memory as tensors: its images are read one by one, by the processes of a torch ``DataLoader``.
 """
@@ -22,6 +22,7 @@ from orthonorm.paper.errors import UserError
 if TYPE_CHECKING:
     from torchvision.datasets import ImageFolder
 
+_PARTS = ("train", "val")
 _MEAN = (0.485, 0.456, 0.406)
 _DEVIATION = (0.229, 0.224, 0.225)
 
@@ -29,22 +30,22 @@ _DEVIATION = (0.229, 0.224, 0.225)
 class Images(torch.utils.data.Dataset[tuple[Tensor, int]]):
     """Images of a folder, each with its random transform a pure function of (seed, epoch, index).
 
-    An item's key is ``(epoch, index)``, so that processes which live through many epochs need no other word of which
-    one it is, and a run that continues draws what it would have drawn.
+    That triple is an item's key, so that processes which live through many epochs need no other word of which one it
+    is, their number decides nothing, and a run that continues draws what it would have drawn.
 
     Raises:
         UserError: an image cannot be read.
     """
 
-    def __init__(self, folder: ImageFolder, transform: Callable[..., Tensor], seed: int) -> None:
-        self.folder, self.transform, self.seed = folder, transform, seed
+    def __init__(self, folder: ImageFolder, transform: Callable[..., Tensor]) -> None:
+        self.folder, self.transform = folder, transform
 
     def __len__(self) -> int:
         return len(self.folder)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Float[Tensor, "3 h w"], int]:
+    def __getitem__(self, key: tuple[int, int, int]) -> tuple[Float[Tensor, "3 h w"], int]:
         """Image and label."""
-        epoch, index = key
+        seed, epoch, index = key
         path, label = self.folder.samples[index]
         try:
             image = self.folder.loader(path)
@@ -52,7 +53,7 @@ class Images(torch.utils.data.Dataset[tuple[Tensor, int]]):
             raise UserError(f"{path} cannot be read as an image ({error}): get it again") from None
         # torchvision draws from torch's global generator.
         with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(generator(self.seed, "image", epoch, index).get_state())
+            torch.set_rng_state(generator(seed, "image", epoch, index).get_state())
             return self.transform(image), label
 
 
@@ -71,11 +72,20 @@ class ImageFolders:
     test: Images
     digest: str
 
+    @property
+    def count(self) -> int:
+        """Number of training images."""
+        return len(self.train)
+
+    @property
+    def tops(self) -> tuple[int, ...]:
+        """The ``k`` of the top-k errors that are measured."""
+        return (1, 5) if self.classes > 5 else (1,)
+
 
 def load_imagenet(
     folder: Path | None,
     *,
-    seed: int,
     classes: int = 1_000,
     train: int = 1_281_167,
     test: int = 50_000,
@@ -85,7 +95,6 @@ def load_imagenet(
 
     Args:
         folder: holds ``train`` and ``val``.
-        seed: of the random crops and mirrored images.
         classes: number of classes there must be.
         train: number of training images there must be.
         test: number of validation images there must be.
@@ -95,21 +104,52 @@ def load_imagenet(
         UserError: a folder is missing, or holds other classes or another number of images.
     """
     root = data_folder(folder)
-    parts = {"train": _part(root, "train", classes, train), "val": _part(root, "val", classes, test)}
-    if parts["train"].classes != parts["val"].classes:
-        other = set(parts["train"].classes) ^ set(parts["val"].classes)
+    parts = {name: _images(root / name, _cure_of_imagenet(root, name)) for name in _PARTS}
+    for (name, part), count in zip(parts.items(), (train, test), strict=True):
+        if len(part.classes) != classes or len(part) != count:
+            raise UserError(
+                f"{root / name} has {len(part):,} images in {len(part.classes)} classes, "
+                f"expected {count:,} in {classes}: {_cure_of_imagenet(root, name)}"
+            )
+    description = f"ImageNet 2012, {train:,} images to train and {test:,} to test"
+    return _of_parts("imagenet", description, root, parts, side)
+
+
+def load_image_folder(folder: Path | None, *, side: int = 224) -> ImageFolders:
+    """Images of any classes from ``train`` and ``val``, each with a folder a class, transformed as ImageNet's.
+
+    Args:
+        folder: holds ``train`` and ``val``.
+        side: height and width of the images that come out.
+
+    Raises:
+        UserError: a folder is missing or holds no images, or the two have different classes.
+    """
+    root = data_folder(folder)
+    cure = f"put images into {root}/train/CLASS and {root}/val/CLASS"
+    parts = {name: _images(root / name, cure) for name in _PARTS}
+    train, test = (len(parts[name]) for name in _PARTS)
+    classes = len(parts["train"].classes)
+    description = f"images of {root.absolute().name}, {classes} classes, {train:,} to train and {test:,} to test"
+    return _of_parts("image-folder", description, root, parts, side)
+
+
+def _of_parts(name: str, description: str, root: Path, parts: dict[str, ImageFolder], side: int) -> ImageFolders:
+    train, test = (parts[part] for part in _PARTS)
+    if train.classes != test.classes:
+        other = set(train.classes) ^ set(test.classes)
         raise UserError(f"{root}: train and val have different classes, among them {min(other)}")
     digest = hashlib.sha256()
-    for name, part in parts.items():
-        for path, label in part.samples:
-            digest.update(f"{name}/{part.classes[label]}/{Path(path).name}\n".encode())
+    for part in _PARTS:
+        for path, label in parts[part].samples:
+            digest.update(f"{part}/{train.classes[label]}/{Path(path).name}\n".encode())
     return ImageFolders(
-        "imagenet",
-        f"ImageNet 2012, {train:,} images to train and {test:,} to test",
-        classes,
+        name,
+        description,
+        len(train.classes),
         (3, side, side),
-        Images(parts["train"], random_crop(side), seed),
-        Images(parts["val"], centre_crop(side), seed),
+        Images(train, random_crop(side)),
+        Images(test, centre_crop(side)),
         digest.hexdigest()[:16],
     )
 
@@ -134,23 +174,20 @@ def _normalised() -> list[torch.nn.Module]:
     return [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(_MEAN), list(_DEVIATION))]
 
 
-def _part(root: Path, name: str, classes: int, count: int) -> ImageFolder:
-    from torchvision.datasets import ImageFolder
-
-    path = root / name
+def _cure_of_imagenet(root: Path, name: str) -> str:
     archive = {"train": "ILSVRC2012_img_train.tar", "val": "ILSVRC2012_img_val.tar"}[name]
-    cure = (
+    return (
         f"get {archive} and ILSVRC2012_devkit_t12.tar.gz from image-net.org into {root}, and let "
         f"torchvision.datasets.ImageNet({str(root)!r}, split={name!r}) check and unpack them"
     )
+
+
+def _images(path: Path, cure: str) -> ImageFolder:
+    from torchvision.datasets import ImageFolder
+
     if not path.is_dir():
         raise UserError(f"{path} is missing: {cure}")
     try:
-        found = ImageFolder(str(path))
+        return ImageFolder(str(path))
     except FileNotFoundError as error:
         raise UserError(f"{path} is not a folder of images in a folder a class ({error}): {cure}") from None
-    if len(found.classes) != classes or len(found) != count:
-        raise UserError(
-            f"{path} has {len(found):,} images in {len(found.classes)} classes, expected {count:,} in {classes}: {cure}"
-        )
-    return found

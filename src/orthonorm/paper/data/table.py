@@ -1,4 +1,4 @@
-"""Data sets as a table: each a function of a folder that gives tensors ready for training."""
+"""Data sets as tables: each a function of a folder that gives tensors ready for training, or readers of files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orthonorm.paper.data.cifar import cifar10, cifar10_tune, cifar100, cifar100_tune
 from orthonorm.paper.data.dataset import Dataset
+from orthonorm.paper.data.imagenet import ImageFolders, load_image_folder, load_imagenet
 from orthonorm.paper.data.mnist import mnist, mnist_5k, mnist_5k_rgb
 from orthonorm.paper.data.pie import pie, pie_tune
 from orthonorm.paper.data.synthetic import SYNTHETIC
@@ -26,6 +27,18 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
     **SYNTHETIC,
 }
 
+# Too large for memory: read from files in every epoch.
+IMAGE_SETS: dict[str, Callable[[Path | None], ImageFolders]] = {
+    "imagenet": load_imagenet,
+    "image-folder": load_image_folder,
+}
+
+
+def check_dataset(name: str) -> None:
+    """A ``UserError`` that lists the known names, for a name that no table has."""
+    if name not in DATASETS and name not in IMAGE_SETS:
+        raise UserError(f"dataset is one of {', '.join((*DATASETS, *IMAGE_SETS))}, got {name!r}")
+
 
 def load_dataset(name: str, folder: Path | None = None) -> Dataset:
     """Data set by name, on the CPU; kept for the next run of this process.
@@ -42,6 +55,17 @@ def load_dataset(name: str, folder: Path | None = None) -> Dataset:
     return _load(name, folder)
 
 
+def load_data(name: str, folder: Path | None = None) -> Dataset | ImageFolders:
+    """Data set of either table by name; arguments and errors as those of ``load_dataset``."""
+    check_dataset(name)
+    return _load_images(name, folder) if name in IMAGE_SETS else load_dataset(name, folder)
+
+
 @functools.lru_cache(maxsize=1)
 def _load(name: str, folder: Path | None) -> Dataset:
     return DATASETS[name](folder)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_images(name: str, folder: Path | None) -> ImageFolders:
+    return IMAGE_SETS[name](folder)

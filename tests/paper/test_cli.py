@@ -108,14 +108,22 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
 
 
 WRONG: list[tuple[str, list[str], str]] = [
-    ("experiment", ["run", "vgg"], "experiment is one of demo, omdsm, omdsm-5k, omdsm-5k-constant, got 'vgg'"),
+    (
+        "experiment",
+        ["run", "vgg"],
+        "experiment is one of demo, omdsm, omdsm-5k, omdsm-5k-constant, copying, rows-5k, got 'vgg'",
+    ),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device is auto, cpu or cuda, got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
     ("results", ["run", "demo", "--results", "/proc/x"], "results folder /proc/x/demo cannot be written"),
     ("out", ["demo", "--out", "/proc/x"], "results folder /proc/x cannot be written"),
     ("no record", ["report", "demo", "--results", "/nowhere"], "/nowhere/demo holds no record"),
-    ("list", ["list", "vgg"], "experiment is one of demo, omdsm, omdsm-5k, omdsm-5k-constant, got 'vgg'"),
+    (
+        "list",
+        ["list", "vgg"],
+        "experiment is one of demo, omdsm, omdsm-5k, omdsm-5k-constant, copying, rows-5k, got 'vgg'",
+    ),
     ("data", ["run", "omdsm", "--only", "seed=0", "--data", "."], "train-images-idx3-ubyte"),
 ]
 

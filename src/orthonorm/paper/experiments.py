@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from orthonorm.paper.config import Run
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.schedules import Constant, Halve, Schedule
+from orthonorm.paper.sequences import copying, rows_5k
 
 PLAIN = ("plain", "plain-he", "plain-orthogonal")
 RIEMANNIAN = ("EI+QR", "CI+QR", "CayT", "QR")
@@ -143,6 +144,18 @@ EXPERIMENTS: dict[str, Experiment] = {
             "The same with a constant rate",
             "5,000 real MNIST digits (4,000 to train); 4 hidden layers, batch 256, 40 epochs of 15 steps; 3 seeds",
             omdsm_5k_constant,
+        ),
+        Experiment(
+            "copying",
+            "Orthogonal recurrent weights: letters to recall (RNN, LSTM)",
+            "copying problem (generated), 10 letters after 10 blanks; 20 epochs of 100 steps, Adam, 3 seeds",
+            copying,
+        ),
+        Experiment(
+            "rows-5k",
+            "Orthogonal recurrent weights: digits read row by row (RNN, LSTM)",
+            "5,000 real MNIST digits (4,000 to train), 32 rows each; 15 epochs of 40 steps, Adam, 3 seeds",
+            rows_5k,
         ),
     )
 }

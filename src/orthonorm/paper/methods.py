@@ -19,6 +19,12 @@ from torch import Tensor, nn
 import orthonorm as on
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.pvar import register_variance_
+from orthonorm.paper.recurrent_weights import (
+    orthogonalize_recurrent_,
+    recurrent_error,
+    recurrent_unchanged,
+    torch_orthogonal_,
+)
 
 # The authors' group for the whole layer, cut to each layer's limit (paper README, section 2).
 GROUP_SIZE = 256
@@ -176,6 +182,11 @@ def _reparametrised(label: str, words: str, *, grouping: str, center: bool) -> M
     return Method(label, words, "paper", convert, _proxy, _error_of_model)
 
 
+def _recurrent_olm(label: str, words: str, *, scale: bool) -> Method:
+    convert = partial(orthogonalize_recurrent_, scale=scale)
+    return Method(label, words, "orthogonal", convert, _proxy, _error_of_model)
+
+
 _ENTRIES = (
     _plain("plain", "paper", "start uniform in +-1/sqrt(d)"),
     _plain("plain-he", "he", "He's start"),
@@ -195,6 +206,11 @@ _ENTRIES = (
     _reparametrised("OLM", "groups filled to the limit (99 + 1)", grouping="tail", center=True),
     _reparametrised("OLM-balanced", "groups of equal size (50 + 50)", grouping="balanced", center=True),
     _reparametrised("OLM-uncentred", "one group, rows not centred", grouping="balanced", center=False),
+    Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-start", "orthogonal start", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-torch", "torch's orthogonal", "orthogonal", torch_orthogonal_, _euclidean, recurrent_error),
+    _recurrent_olm("recurrent-OLM", "OLM, one group a gate, not centred", scale=False),
+    _recurrent_olm("recurrent-OLM-scale", "the same with a learned scale", scale=True),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {entry.label: entry for entry in _ENTRIES}

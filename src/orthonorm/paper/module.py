@@ -73,10 +73,11 @@ class TrainingModule(pl.LightningModule):
         """Mean cross-entropy of a batch."""
         images, labels = batch
         logits = self.network(images)
-        loss = nn.functional.cross_entropy(logits, labels)
+        # A sequence has logits (batch, time, classes) and labels (batch, time): each step is a sample.
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
         with torch.no_grad():
             self.losses[batch_idx] = loss
-            self.wrong += (logits.argmax(1) != labels).sum()
+            self.wrong += (logits.argmax(-1) != labels).sum()
         every = _CHECK_EVERY.get(self.device.type, _CHECK_EVERY_ELSEWHERE)
         done = batch_idx + 1
         if done % every == 0 or done == len(self.losses):
@@ -96,7 +97,7 @@ class TrainingModule(pl.LightningModule):
 
     def epoch_summary(self) -> tuple[float, float]:
         """Mean loss over the epoch's batches, and error in % of its samples, as they were trained."""
-        samples = len(self.losses) * self.run.batch_size
+        samples = len(self.losses) * self.run.batch_size * self.loader.dataset.train_y[0].numel()
         mean = float(self.losses.double().mean())
         return mean, 100 * int(self.wrong) / samples
 

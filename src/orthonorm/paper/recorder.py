@@ -141,7 +141,7 @@ def evaluate(trainer: pl.Trainer, network: nn.Module, dataset: Dataset) -> tuple
     with torch.no_grad(), trainer.precision_plugin.forward_context():
         for images, labels in zip(dataset.test_x.split(_TEST_BATCH), dataset.test_y.split(_TEST_BATCH), strict=True):
             logits = network(images)
-            loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-            wrong += int((logits.argmax(1) != labels).sum())
+            loss += float(nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum"))
+            wrong += int((logits.argmax(-1) != labels).sum())
     network.train(training)
-    return loss / len(dataset.test_y), 100 * wrong / len(dataset.test_y)
+    return loss / dataset.test_y.numel(), 100 * wrong / dataset.test_y.numel()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orthonorm.paper.data.cifar import cifar10, cifar10_tune, cifar100, cifar100_tune
+from orthonorm.paper.data.copying import COPYING
 from orthonorm.paper.data.dataset import Dataset
 from orthonorm.paper.data.mnist import mnist, mnist_5k, mnist_5k_rgb
 from orthonorm.paper.data.pie import pie, pie_tune
@@ -24,6 +25,7 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
     "cifar100": cifar100,
     "cifar100-tune": cifar100_tune,
     **SYNTHETIC,
+    **COPYING,
 }
 
 

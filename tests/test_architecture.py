@@ -31,6 +31,7 @@ LIBRARY: dict[str, set[str]] = {
     "operators": {"functional"},
     "monitoring": {"functional", "parametrizations", "diagnostics"},
     "checkpoints": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics"},
+    "inspect_command": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics", "checkpoints"},
     "integrations": {"functional", "parametrizations", "diagnostics", "monitoring"},
     "distributed": {"functional", "parametrizations", "optim"},
     "__init__": {
@@ -172,6 +173,7 @@ def test_no_module_imports_itself_through_others():
 # What reads or serves another package's things imports that package, at call or on use: an extra, not the library.
 EXTRAS_OF = {
     "orthonorm.checkpoints": {"safetensors"},
+    "orthonorm.inspect_command": {"typer"},
     "orthonorm.integrations.lightning": {"lightning"},
     "orthonorm.bench.optim": {"geoopt"},
 }

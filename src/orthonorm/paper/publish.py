@@ -10,6 +10,7 @@ from orthonorm.paper.errors import UserError
 from orthonorm.paper.plots import draw_omdsm
 from orthonorm.paper.records import Record, read_folder
 from orthonorm.paper.report import omdsm_text
+from orthonorm.paper.sequence_report import write_sequences
 
 
 def write_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -24,6 +25,8 @@ REPORTS: dict[str, Callable[[Sequence[Record], Path], list[Path]]] = {
     "omdsm": write_omdsm,
     "omdsm-5k": write_omdsm,
     "omdsm-5k-constant": write_omdsm,
+    "copying": write_sequences,
+    "rows-5k": write_sequences,
 }
 
 

@@ -6,6 +6,8 @@ the free weight with torch's start, the same weights to begin with.
 
 from __future__ import annotations
 
+import math
+
 from orthonorm.paper.config import Run, Scalar
 
 MODELS = ("rnn", "lstm")
@@ -43,3 +45,14 @@ def _runs(experiment: str, dataset: str, arguments: dict[str, Scalar], *, epochs
         for model in MODELS
         for method in METHODS
     ]
+
+
+def memoryless_loss(dataset: str) -> float | None:
+    """Loss of the best that remembers nothing on ``copying-T``: ``10 ln 8 / (T + 20)``; None for another data set.
+
+    Example:
+        >>> round(memoryless_loss("copying-10"), 4), memoryless_loss("mnist-5k")
+        (0.6931, None)
+    """
+    name, _, blanks = dataset.partition("-")
+    return 10 * math.log(8) / (int(blanks) + 20) if name == "copying" else None

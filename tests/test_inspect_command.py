@@ -46,10 +46,10 @@ def test_the_table_is_that_of_the_model(save: Callable[[nn.Module, Path], Path],
 
 
 def test_options_say_how_the_model_was_converted(tmp_path: Path):
-    plain = nn.Sequential(nn.Linear(9, 12))
-    nn.init.orthogonal_(plain[0].weight[:6])
-    nn.init.orthogonal_(plain[0].weight[6:])
-    path = as_pt(plain, tmp_path)
+    layer = nn.Linear(9, 12)
+    nn.init.orthogonal_(layer.weight[:6])
+    nn.init.orthogonal_(layer.weight[6:])
+    path = as_pt(nn.Sequential(layer), tmp_path)
     tail = call(path, "--group-size", "5", "--grouping", "tail").splitlines()[2]
     assert "2 groups of 5 rows and 1 group of 2 rows" in tail
     blocks = call(path, "--blocks", "2", "--no-center").splitlines()[2].split("  ")

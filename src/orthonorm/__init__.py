@@ -4,6 +4,8 @@ from . import functional as functional
 from .checkpoints import inspect_file as inspect_file
 from .convert import OLMConfig as OLMConfig
 from .convert import orthogonalize_ as orthogonalize_
+from .diagnostics import Inspection as Inspection
+from .diagnostics import LayerReport as LayerReport
 from .diagnostics import inspect as inspect
 from .diagnostics import orthogonality_error as orthogonality_error
 from .folding import fold as fold
@@ -29,6 +31,7 @@ from .optim import StiefelSGD as StiefelSGD
 from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
 from .parametrizations import cached as cached
 from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm
+from .propagation import LayerSignal as LayerSignal
 from .propagation import signal_propagation as signal_propagation
 
 __version__ = "0.1.0"

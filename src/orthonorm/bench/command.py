@@ -8,6 +8,8 @@ from .optim import bench_optim
 from .tables import as_markdown, write_result
 from .transform import bench_transform
 
+__all__ = ["SUITES", "bench"]
+
 SUITES = {"transform": bench_transform, "optim": bench_optim}
 
 

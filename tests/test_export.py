@@ -36,10 +36,22 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Conv1d(2, 4, 3), nn.Tanh(), nn.Linear(6, 5))
 
 
+class SelfAttention(nn.Module):
+    """torch's attention of a sequence to itself: q, k and v of one stacked weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolutional": (convolutional, (2, 3, 6, 6)),
     "transformer": (transformer, (2, 5, 16)),
     "small": (small, (3, 2, 8)),
+    "attention": (SelfAttention, (2, 5, 8)),
 }
 cases = pytest.mark.parametrize(("make", "shape"), list(MODELS.values())[:2], ids=list(MODELS)[:2])
 
@@ -56,8 +68,9 @@ def gradients(model: Any, output: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("backend", "name", "method"),
     [
-        # Inductor calls the C++ compiler, so one small model: the graphs are those of aot_eager.
+        # Inductor calls the C++ compiler, so small models: the graphs are those of aot_eager.
         pytest.param("inductor", "small", "eigh", id="inductor"),
+        pytest.param("inductor", "attention", "eigh", id="inductor-attention"),
         pytest.param("aot_eager", "convolutional", "eigh", id="convolutional"),
         pytest.param("aot_eager", "transformer", "eigh", id="transformer"),
     ],

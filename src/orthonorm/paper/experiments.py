@@ -154,7 +154,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "rows-5k",
             "Orthogonal recurrent weights: digits read row by row (RNN, LSTM)",
-            "5,000 real MNIST digits (4,000 to train), 32 rows each; 15 epochs of 40 steps, Adam, 3 seeds",
+            "5,000 real MNIST digits (4,000 to train), 32 rows each; 10 epochs of 40 steps, Adam, 3 seeds",
             rows_5k,
         ),
     )

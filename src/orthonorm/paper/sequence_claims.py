@@ -74,10 +74,10 @@ def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
 
 
 def _complete(question: Question, cells: Sequence[Cell]) -> bool:
-    return all(
+    return bool(cells) and all(
         any((cell.run.method, cell.run.lr, cell.seeds) == (method, rate, list(SEEDS)) for cell in cells)
         for method in (question.method, question.than)
-        for rate in RATES
+        for rate in RATES[cells[0].run.experiment]
     )
 
 

@@ -43,7 +43,7 @@ def sequences_text(records: Sequence[Record]) -> str:
         "",
         *(f"- {line}" for line in circumstances(records)),
         f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; rates "
-        f"{', '.join(f'{rate:g}' for rate in RATES)} for every method, shown at the one with the lowest mean training "
+        f"{', '.join(f'{rate:g}' for rate in RATES[name])} for every method, shown at the one with the lowest mean training "
         "loss in the last epoch.",
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
         "- Mean ± deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over gates and seeds, "
@@ -67,9 +67,10 @@ def _baseline(records: Sequence[Record]) -> list[str]:
 
 
 def _section(own: Sequence[Cell]) -> list[str]:
+    grid = RATES[own[0].run.experiment]
     rates = [
         (method, *(next((c.mean_text("train_loss") for c in own if (c.run.method, c.run.lr) == (method, rate)), DASH)
-                   for rate in RATES))
+                   for rate in grid))
         for method in METHODS
     ]  # fmt: skip
     return [
@@ -77,7 +78,7 @@ def _section(own: Sequence[Cell]) -> list[str]:
         "",
         "Training loss of the last epoch at every rate (mean over the seeds):",
         "",
-        *table(("method", *(f"{rate:g}" for rate in RATES)), rates),
+        *table(("method", *(f"{rate:g}" for rate in grid)), rates),
         "",
         *table(
             ("statement", "verdict", "numbers, by seed"),

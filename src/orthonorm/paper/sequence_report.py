@@ -42,9 +42,9 @@ def sequences_text(records: Sequence[Record]) -> str:
         f"# {name}: orthogonal recurrent weights",
         "",
         *(f"- {line}" for line in circumstances(records)),
-        f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; rates "
-        f"{', '.join(f'{rate:g}' for rate in RATES[name])} for every method, shown at the one with the lowest mean training "
-        "loss in the last epoch.",
+        f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; every method at the "
+        f"rates {', '.join(f'{rate:g}' for rate in RATES[name])}, shown at the one with the lowest mean training loss "
+        "in the last epoch.",
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
         "- Mean ± deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over gates and seeds, "
         "before a learned scale. Seconds are those of the fastest epoch of a cell, as other work ran on the machine.",

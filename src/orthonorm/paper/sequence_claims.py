@@ -48,9 +48,10 @@ def chosen(cells: Sequence[Cell], method: str) -> Cell | None:
     return best((cell for cell in cells if cell.run.method == method), "train_loss")
 
 
-def epoch_seconds(cell: Cell) -> float:
-    """Seconds of the cell's fastest epoch, which other work on the machine has disturbed least."""
-    return min(line["seconds"] for record in cell.records for line in record.epochs)
+def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
+    """Seconds of a method's fastest epoch at any rate, which other work on the machine has disturbed least."""
+    records = (record for cell in cells if cell.run.method == method for record in cell.records)
+    return min(line["seconds"] for record in records for line in record.epochs)
 
 
 def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
@@ -65,7 +66,7 @@ def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
     own, other = chosen(cells, question.method), chosen(cells, question.than)
     if own is None or other is None:
         return (FAILS if own is None else HOLDS), "every run of one diverged"
-    seconds = epoch_seconds(own), epoch_seconds(other)
+    seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)
     answers = [_KINDS[question.kind](a, b, *seconds) for a, b in pairs]
     yes = {answer for answer, _ in answers}

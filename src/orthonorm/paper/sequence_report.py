@@ -47,7 +47,7 @@ def sequences_text(records: Sequence[Record]) -> str:
         "in the last epoch.",
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
         "- Mean ± deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over gates and seeds, "
-        "before a learned scale. Seconds are those of the fastest epoch of a cell, as other work ran on the machine.",
+        "before a learned scale. Seconds are those of a method's fastest epoch at any rate: other work ran beside it.",
         *_baseline(records),
         "",
         "![training loss against steps and seconds](figure.png)",
@@ -99,7 +99,7 @@ def _row(method: str, own: Sequence[Cell]) -> tuple[str, ...]:
     if top is None:
         return (method, *[DASH] * 6, ", ".join(diverged) if there else DASH)
     error = max(float(record.last("orthogonality_error") or 0.0) for record in top.records)
-    milliseconds = 1000 * epoch_seconds(top) / top.records[0].header["steps_per_epoch"]
+    milliseconds = 1000 * epoch_seconds(own, method) / top.records[0].header["steps_per_epoch"]
     return (
         method,
         f"{top.run.lr:g}",
@@ -121,19 +121,19 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
             for method in METHODS:
                 cell = chosen(own, method)
                 if cell is not None:
-                    _draw_cell(row, cell)
+                    _draw_cell(row, cell, epoch_seconds(own, method))
             _finish(row, model, memoryless_loss(records[0].run.dataset))
         figure.supxlabel(budget(records), fontsize=6.0, color="#555555")
     return save_figure(figure, stem)
 
 
-def _draw_cell(row: Sequence[Axes], cell: Cell) -> None:
+def _draw_cell(row: Sequence[Axes], cell: Cell, seconds: float) -> None:
     """Mean training loss over the seeds, their range shaded, against steps and against seconds."""
     curves = [loss_curve(record) for record in cell.records]
     values = list(zip(*curves, strict=True))
     numbers = range(1, len(values) + 1)
     colour = COLOURS[METHODS.index(cell.run.method)]
-    units = cell.records[0].header["steps_per_epoch"], epoch_seconds(cell)
+    units = cell.records[0].header["steps_per_epoch"], seconds
     for axis, unit in zip(row, units, strict=True):
         x = [unit * number for number in numbers]
         label = f"{cell.run.method.removeprefix('recurrent-')}, {cell.run.lr:g}"

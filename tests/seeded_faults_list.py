@@ -225,8 +225,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the mean is not taken off in float32",
         file="orthonorm/functional/orthonormalize.py",
-        old="    if V.dtype != dtype:\n        if center:\n",
-        new="    if V.dtype != dtype:\n        if False:\n",
+        old="    if wider:\n        if center:\n",
+        new="    if wider:\n        if False:\n",
         tests=("tests/functional/test_against_the_paper.py::test_gradient_of_float32_is_that_of_float64",),
     ),
     Fault(
@@ -239,22 +239,22 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="Sigma is regularised by an absolute eps",
         file="orthonorm/functional/orthonormalize.py",
-        old="root(X @ X.mT, method)\n        return P @ X",
-        new="root(X @ X.mT + 1e-7 * torch.eye(X.shape[-2], dtype=dtype), method)\n        return P @ X",
+        old="root(X @ X.mT, method)\n        return torch",
+        new="root(X @ X.mT + 1e-7 * torch.eye(X.shape[-2], dtype=X.dtype), method)\n        return torch",
         tests=("tests/functional/test_properties.py::test_it_does_not_depend_on_the_size",),
     ),
     Fault(
         name="Sigma is formed in float32",
         file="orthonorm/functional/orthonormalize.py",
-        old="root(X @ X.mT, method)\n        return P @ X",
-        new="root((X.float() @ X.float().mT).double(), method)\n        return P @ X",
+        old="root(X @ X.mT, method)\n        return torch",
+        new="root((X.float() @ X.float().mT).double(), method)\n        return torch",
         tests=("tests/functional/test_accuracy.py::test_float32_at_condition_1e3_in_64_rows",),
     ),
     Fault(
         name="float64 is not polished",
         file="orthonorm/functional/orthonormalize.py",
-        old="W = 1.5 * W - (0.5 * (W @ W.mT)) @ W",
-        new="W = 1.0 * W",
+        old="return 1.5 * W - (0.5 * (W @ W.mT)) @ W, P / scale",
+        new="return W, P / scale",
         tests=("tests/functional/test_accuracy.py::test_float64_at_condition_1e3",),
     ),
     Fault(
@@ -267,9 +267,16 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="float64 is centred before it is scaled",
         file="orthonorm/functional/orthonormalize.py",
-        old="    X = V.to(dtype, copy=True)\n    if V.dtype",
-        new="    X = V.to(dtype, copy=True)\n    X = X - X.mean(-1, keepdim=True) if center else X\n    if V.dtype",
+        old="    scale = _power_of_two_below(X)\n",
+        new="    X = X - X.mean(-1, keepdim=True) if center else X\n    scale = _power_of_two_below(X)\n",
         tests=("tests/functional/test_properties.py::test_it_does_not_depend_on_the_size_over_the_range_of_the_type",),
+    ),
+    Fault(
+        name="a batch of gradients is taken for one",
+        file="orthonorm/functional/orthonormalize.py",
+        old="x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)",
+        new="x.expand(info.batch_size, *x.shape) if dim is None else x[:1].expand_as(x)",
+        tests=("tests/functional/test_transforms.py::test_a_batch_of_gradients_is_a_loop",),
     ),
     Fault(
         name="the transformation works on the caller's memory",

@@ -31,6 +31,22 @@ def test_vmap_is_a_loop(dim: int, center: bool, method: str):
     torch.testing.assert_close(W, torch.stack([phi(v) for v in V]), **CLOSE)
 
 
+def test_vmap_over_more_than_a_block(method: str):
+    V = torch.randn(3, 40, 30_000)  # 9 MiB in float64
+    phi = partial(orthonormalize, group_size=20, method=method)
+    torch.testing.assert_close(torch.vmap(phi)(V), torch.stack([phi(v) for v in V]), rtol=0, atol=1e-7)
+
+
+def test_a_batch_of_gradients_is_a_loop(center: bool, method: str):
+    V, G = batch(6, 9).requires_grad_(), batch(3, 6, 9)
+    W = orthonormalize(V, group_size=3, center=center, method=method)
+    expected = torch.stack([torch.autograd.grad(W, V, g, retain_graph=True)[0] for g in G])
+    (together,) = torch.autograd.grad(W, V, G, is_grads_batched=True, retain_graph=True)
+    torch.testing.assert_close(together, expected, **CLOSE)
+    mapped = torch.vmap(lambda g: torch.autograd.grad(W, V, g, retain_graph=True)[0])(G)
+    torch.testing.assert_close(mapped, expected, **CLOSE)
+
+
 def test_nested_vmap_is_two_loops(center: bool, method: str):
     V = batch(2, 3, 4, 7)
     phi = partial(orthonormalize, center=center, method=method)

@@ -31,7 +31,7 @@ __all__ = ["orthonormalize", "orthonormalize_groups"]
 # are the cost of a step, and follow the user's setting for float32 products as the network's own gradients do.
 
 
-_BLOCK_BYTES = 4 * 2**20
+_BLOCK_BYTES = 6 * 2**20
 
 
 def _power_of_two_below(X: Tensor) -> Tensor:
@@ -40,15 +40,15 @@ def _power_of_two_below(X: Tensor) -> Tensor:
     return torch.where(largest > 0, largest.log2().floor().exp2(), 1.0)
 
 
-def _transform(V: Tensor, center: bool, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return W in the working type, P, and the method's two tensors."""
-    dtype = working_dtype(V)
-    X = V.to(dtype, copy=True)
-    if V.dtype != dtype:
+def _transform(
+    X: Tensor, wider: bool, center: bool, method: str, out: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return W, P and the method's two tensors from V in the working type, which is overwritten."""
+    if wider:
         if center:
             X.sub_(X.mean(-1, keepdim=True))
         P, basis, numbers = root(X @ X.mT, method)
-        return P @ X, P, basis, numbers
+        return torch.matmul(P, X, out=out), P, basis, numbers
     # No wider type is left: a mean or Sigma could overflow, and Sigma is good to eps cond(V)^2 only. So V is scaled
     # first, and one step of Newton's iteration for the polar factor squares the error that remains.
     scale = _power_of_two_below(X)
@@ -56,9 +56,8 @@ def _transform(V: Tensor, center: bool, method: str) -> tuple[Tensor, Tensor, Te
     if center:
         X.sub_(X.mean(-1, keepdim=True))
     P, basis, numbers = root(X @ X.mT, method)
-    W = P @ X
-    W = 1.5 * W - (0.5 * (W @ W.mT)) @ W
-    return W, P / scale, basis, numbers / scale.squeeze(-1)
+    W = torch.matmul(P, X, out=out)
+    return 1.5 * W - (0.5 * (W @ W.mT)) @ W, P / scale, basis, numbers / scale.squeeze(-1)
 
 
 def _matrices_per_block(V: Tensor) -> int:
@@ -72,21 +71,30 @@ def _matrices_per_block(V: Tensor) -> int:
 
 
 class _Orthonormalize(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(V: Tensor, center: bool, method: str) -> tuple[Tensor, ...]:  # type: ignore[override]
+        dtype = working_dtype(V)
         block = _matrices_per_block(V)
         if V.shape[0] <= block:
-            W, *rest = _transform(V, center, method)
+            W, *rest = _transform(V.to(dtype, copy=True), V.dtype != dtype, center, method)
             return W.to(V.dtype), *rest
+        # Two buffers serve all blocks: memory that is new to the process costs as much as the arithmetic on it.
+        X, product = (torch.empty(block, *V.shape[1:], dtype=dtype, device=V.device) for _ in range(2))
         W = torch.empty_like(V)
         small: list[tuple[Tensor, Tensor, Tensor]] = []
         for v, w in zip(V.split(block), W.split(block), strict=True):
-            result, P, basis, numbers = _transform(v, center, method)
+            x = X[: v.shape[0]].copy_(v)
+            result, P, basis, numbers = _transform(x, V.dtype != dtype, center, method, product[: v.shape[0]])
             w.copy_(result)
             small.append((P, basis, numbers))
         return W, *(torch.cat(parts) for parts in zip(*small, strict=True))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:  # noqa: ARG004  (torch's signature)
+        V, center, method = inputs
+        V = V.movedim(in_dims[0] or 0, 0)
+        results = _node().apply(V.flatten(0, 1), center, method)
+        return tuple(result.unflatten(0, V.shape[:2]) for result in results), 0
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -99,9 +107,15 @@ class _Orthonormalize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, G: Tensor | None, H: Tensor | None, *_: Any) -> tuple[Tensor | None, None, None]:  # type: ignore[override]
+        if G is None and H is None:
+            return None, None, None
         W, P, basis, numbers = ctx.saved_tensors
+        G = torch.zeros_like(W) if G is None else G
+        rest = W, P, basis, numbers, ctx.center, ctx.method
         with torch.autocast(W.device.type, enabled=False):
-            return _adjoint(G, H, W, P, basis, numbers, ctx.center, ctx.method), None, None
+            if H is not None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+                return _adjoint(G, H, *rest), None, None
+            return _AdjointInPlace.apply(G, *rest), None, None
 
 
 class _OrthonormalizeForward(_Orthonormalize):
@@ -115,24 +129,55 @@ class _OrthonormalizeForward(_Orthonormalize):
         return (PdX - PL @ W64).to(W.dtype), -PL @ P, None, None
 
 
+def _node() -> type[_Orthonormalize]:
+    # The forward-mode rule stands apart because Dynamo refuses a node that has one.
+    return _Orthonormalize if torch.compiler.is_compiling() else _OrthonormalizeForward
+
+
 def _adjoint(
-    G: Tensor | None, H: Tensor | None, W: Tensor, P: Tensor, basis: Tensor, numbers: Tensor, center: bool, method: str
-) -> Tensor | None:
+    G: Tensor, H: Tensor | None, W: Tensor, P: Tensor, basis: Tensor, numbers: Tensor, center: bool, method: str,
+    *, in_place: bool = False,
+) -> Tensor:  # fmt: skip
     """Return dL/dV from G = dL/dW and H = dL/dP: Note [the adjoint of the transformation]."""
-    if G is None and H is None:
-        return None
     dtype = torch.promote_types(W.dtype, torch.float32)  # bfloat16 products would lose what W still has
-    G_, W_ = (torch.zeros_like(W) if G is None else G).to(dtype), W.to(dtype)
+    G_, W_ = G.to(dtype), W.to(dtype)
     PA = P @ (G_ @ W_.mT).to(P.dtype)
     Q = PA + PA.mT
     if H is not None:
         Q = Q + P @ (H + H.mT) @ P
     PY = P @ lyapunov(P, Q, basis, numbers, method)
-    # Not in place: vmap has no batching rule for baddbmm_, and would run it matrix by matrix.
-    grad = torch.baddbmm(P.to(dtype) @ G_, PY.to(dtype), W_, alpha=-1)
+    grad = P.to(dtype) @ G_
+    subtract = torch.Tensor.baddbmm_ if in_place else torch.baddbmm
+    grad = subtract(grad, PY.to(dtype), W_, alpha=-1)
     if center:
         grad.sub_(grad.mean(-1, keepdim=True))
     return grad.to(W.dtype)
+
+
+class _AdjointInPlace(torch.autograd.Function):
+    """The adjoint where nothing is differentiated any further: one new matrix of the size of the weight, not two.
+
+    A node without a derivative, for the sake of its rule for vmap: torch has none for the product in place.
+    """
+
+    @staticmethod
+    def forward(*inputs: Any) -> Tensor:  # type: ignore[override]
+        G, *others = inputs
+        return _adjoint(G, None, *others, in_place=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
+        *tensors, center, method = inputs
+        batched = [
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(tensors, in_dims[: len(tensors)], strict=True)
+        ]
+        grad = _AdjointInPlace.apply(*(x.flatten(0, 1) for x in batched), center, method)
+        return grad.unflatten(0, batched[0].shape[:2]), 0
 
 
 def orthonormalize(
@@ -199,11 +244,11 @@ def orthonormalize_groups(
     if V.numel() == 0:
         return V.clone()
     runs = runs_of_equal_size(sizes)
-    parts = V.split([size * count for size, count in runs], dim=-2)
-    # The forward-mode rule stands apart because Dynamo refuses a node that has one.
-    node = _Orthonormalize if torch.compiler.is_compiling() else _OrthonormalizeForward
+    # A single part is not split: the gradient of a split is one more copy of the weight.
+    parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
     maps = [
-        node.apply(part.reshape(-1, size, V.shape[-1]), center, method)[0].reshape(part.shape)
-        for part, (size, _) in zip(parts, runs, strict=True)
+        # Never a reshape to -1: torch.compile is lost in its quotient where shapes vary.
+        _node().apply(part.unflatten(-2, (count, size)).flatten(0, -3), center, method)[0].reshape(part.shape)
+        for part, (size, count) in zip(parts, runs, strict=True)
     ]
     return maps[0] if len(maps) == 1 else torch.cat(maps, dim=-2)

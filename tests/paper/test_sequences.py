@@ -132,7 +132,7 @@ def test_each_gate_stays_orthogonal_with_the_methods_that_keep_it_so(model: str)
 @pytest.mark.parametrize("label", KEPT)
 def test_the_recurrent_weight_itself_learns(label: str):
     network, *_ = trained("rnn", label)
-    start = METHODS[label].convert(build("rnn", "orthogonal", each_step=True))
+    start: Any = METHODS[label].convert(build("rnn", "orthogonal", each_step=True))
     moved = network.core.weight_hh_l0 - start.core.weight_hh_l0
     assert float(moved.detach().abs().max()) > 0.01
 

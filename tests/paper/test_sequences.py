@@ -231,10 +231,10 @@ SOONER = Question("recurrent-OLM", "sooner", "recurrent-torch")
         (LOWER, two_methods([0.4, 0.5, 0.6]), "does not hold", "0.4 against 0.4; 0.5 against 0.4; 0.6 against 0.4"),
         (LOWER, two_methods([0.1, 0.2, 0.6]), "undecided", "0.1 against 0.4; 0.2 against 0.4; 0.6 against 0.4"),
         (LOWER, two_methods([0.1, 0.2, 0.3])[:-1], "undecided", "not every run is recorded"),
-        (SOONER, two_methods([0.1, 0.2, 0.3]), "does not hold", "; ".join(3 * ["2.0 s against 2.0 s"])),
-        (SOONER, two_methods([0.1, 0.2, 0.3], seconds=0.2), "holds", "; ".join(3 * ["0.8 s against 2.0 s"])),
+        (SOONER, two_methods([0.1, 0.2, 0.3]), "does not hold", "; ".join(3 * ["2.00 s against 2.00 s"])),
+        (SOONER, two_methods([0.1, 0.2, 0.3], seconds=0.2), "holds", "; ".join(3 * ["0.80 s against 2.00 s"])),
         (SOONER, two_methods([0.1, 0.2, 0.6], seconds=0.2), "undecided",
-         "0.8 s against 2.0 s; 0.8 s against 2.0 s; never, against 2.0 s"),
+         "0.80 s against 2.00 s; 0.80 s against 2.00 s; never, against 2.00 s"),
     ],
     ids=["lower", "higher", "mixed", "incomplete", "as late", "sooner", "never in one"],
 )  # fmt: skip

@@ -95,8 +95,8 @@ def _sooner(own: Record, other: Record, own_seconds: float, other_seconds: float
     goal, there = _final(other), len(other.epochs) * other_seconds
     epochs = [i for i, line in enumerate(own.epochs, 1) if (loss := line["train_loss"]) is not None and loss <= goal]
     if not epochs:
-        return False, f"never, against {there:.1f} s"
-    return epochs[0] * own_seconds < there, f"{epochs[0] * own_seconds:.1f} s against {there:.1f} s"
+        return False, f"never, against {there:.2f} s"
+    return epochs[0] * own_seconds < there, f"{epochs[0] * own_seconds:.2f} s against {there:.2f} s"
 
 
 _KINDS: dict[str, Callable[[Record, Record, float, float], tuple[bool, str]]] = {"lower": _lower, "sooner": _sooner}

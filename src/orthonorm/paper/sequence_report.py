@@ -48,7 +48,7 @@ def sequences_text(records: Sequence[Record]) -> str:
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
         "- Mean ± deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over gates and seeds, "
         "before a learned scale. Seconds are those of a method's fastest epoch at any rate: other work ran beside it.",
-        "- A step of `recurrent-plain` and one of `recurrent-start` compute the same: where their times differ, that is "
+        "- A step of `recurrent-plain` and one of `recurrent-start` compute the same: where their times differ, it is "
         "how much the load of the machine disturbed the clock.",
         *_baseline(records),
         "",

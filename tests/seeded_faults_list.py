@@ -1147,4 +1147,34 @@ FAULTS: tuple[Fault, ...] = (
         new="        if e <= 0.5:",
         tests=("tests/functional/test_retractions.py::test_short_steps_are_those_of_lapack",),
     ),
+    Fault(
+        name="the signal of the copying problem comes a step late",
+        file="orthonorm/paper/data/copying.py",
+        old="RECALLED + blanks - 1] = _SIGNAL",
+        new="RECALLED + blanks] = _SIGNAL",
+        tests=(
+            "tests/paper/test_sequences.py::test_a_sequence_is_letters_blanks_a_signal_and_is_answered_by_the_letters",
+        ),
+    ),
+    Fault(
+        name="the error of a sequence is counted at its first step",
+        file="orthonorm/paper/module.py",
+        old="self.errors.update(logits.flatten(0, -2), labels.flatten())",
+        new="self.errors.update(logits.flatten(0, -2)[:1], labels.flatten()[:1])",
+        tests=("tests/paper/test_sequences.py::test_loss_and_error_count_every_step_of_a_sequence",),
+    ),
+    Fault(
+        name="a question is answered at the first rate, not at the best",
+        file="orthonorm/paper/sequence_claims.py",
+        old='return best((cell for cell in cells if cell.run.method == method), "train_loss")',
+        new="return next((cell for cell in cells if cell.run.method == method), None)",
+        tests=("tests/paper/test_sequences.py::test_a_question_is_answered_seed_by_seed",),
+    ),
+    Fault(
+        name="the filter of inspect_file is not asked",
+        file="orthonorm/checkpoints.py",
+        old="for plain, key in free.items() if keep(plain)]",
+        new="for plain, key in free.items()]",
+        tests=("tests/test_inspect_command.py::test_a_filter_keeps_some_weights_by_name",),
+    ),
 )

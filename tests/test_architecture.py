@@ -31,6 +31,7 @@ LIBRARY: dict[str, set[str]] = {
     "operators": {"functional"},
     "monitoring": {"functional", "parametrizations", "diagnostics"},
     "checkpoints": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics"},
+    "inspect_command": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics", "checkpoints"},
     "integrations": {"functional", "parametrizations", "diagnostics", "monitoring"},
     "distributed": {"functional", "parametrizations", "optim"},
     "__init__": {
@@ -174,6 +175,7 @@ def test_no_module_imports_itself_through_others():
 # What reads or serves another package's things imports that package, at call or on use: an extra, not the library.
 EXTRAS_OF = {
     "orthonorm.checkpoints": {"safetensors"},
+    "orthonorm.inspect_command": {"typer"},
     "orthonorm.integrations.lightning": {"lightning"},
     "orthonorm.bench.optim": {"geoopt"},
     "orthonorm.bench.peers": {"geotorch"},
@@ -220,6 +222,27 @@ def test_the_command_line_imports_the_rest_at_call():
     found = imported("orthonorm.cli", at_import(tree))
     assert foreign(found) == set()
     assert {part(name) for name in found} <= {"", "__init__"}
+
+
+def exported(package: str) -> Iterator[tuple[str, str]]:
+    """What the `__init__` of a package passes on: the module that has it, and its name."""
+    for node in MODULES[f"{package}.__init__"].body:
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            assert [alias.asname for alias in node.names] == [alias.name for alias in node.names], ast.unparse(node)
+            yield from ((f"{package}.{node.module}", alias.name) for alias in node.names if node.module)
+
+
+@pytest.mark.parametrize("name", [n for n in library_modules() if part(n) != "" and not n.endswith("__init__")])
+def test_a_module_says_what_it_offers(name: str):
+    offered = ast.literal_eval(next(ast.unparse(n.value) for n in MODULES[name].body if is_all(n)))  # type: ignore[attr-defined]
+    defined = {n.name for n in MODULES[name].body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    assert {n for n in defined if not n.startswith("_")} <= set(offered)
+    packages = ("orthonorm", "orthonorm.functional", "orthonorm.optim", "orthonorm.parametrizations")
+    assert {n for package in packages for module, n in exported(package) if module == name} <= set(offered)
+
+
+def is_all(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
 
 
 def test_importing_the_library_imports_no_extra():

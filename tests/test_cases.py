@@ -75,9 +75,10 @@ def test_case_02_square_and_narrow_layers_get_legal_groups():
             on.orthogonal_weight_norm(on.fold(layer), group_size=size)
 
 
+@pytest.mark.parametrize("method", ["eigh", "newton"])
 @pytest.mark.parametrize("factor", [1e-4, 1e-6, 1e6])
-def test_case_03_a_shrunken_v_gives_the_same_weight(factor: float):
-    layer = on.OrthogonalConv2d(16, 32, 3)
+def test_case_03_a_shrunken_v_gives_the_same_weight(factor: float, method: str):
+    layer = on.OrthogonalConv2d(16, 32, 3, method=method)
     W = weight(layer).detach()
     with torch.no_grad():
         free(layer).mul_(factor)
@@ -93,9 +94,10 @@ def test_case_04_a_square_gaussian_meets_the_stated_accuracy(method: str):
         assert error_of_rows(filters(layer), (64,)) < bound
 
 
+@pytest.mark.parametrize("method", ["eigh", "newton"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_case_05_a_half_precision_layer_is_exact_to_its_type(dtype: torch.dtype):
-    layer = on.OrthogonalLinear(128, 64).to(dtype)
+def test_case_05_a_half_precision_layer_is_exact_to_its_type(dtype: torch.dtype, method: str):
+    layer = on.OrthogonalLinear(128, 64, method=method).to(dtype)
     exact = polar(free(layer), center=True)
     relative = ((weight(layer).double() - exact).abs() / exact.abs().clamp_min(1e-3)).max()
     assert relative < 1.01 * torch.finfo(dtype).eps  # rounded once
@@ -335,6 +337,8 @@ def test_case_23_one_nan_stays_in_its_group(bad: float, method: str):
     model = nn.Sequential(on.OrthogonalLinear(9, 9), layer)
     errors = on.orthogonality_error(model)
     assert [name for name, error in errors.items() if error != error] == ["1.weight"]
+    with pytest.warns(on.OrthogonalityWarning, match=r"1\.weight"):
+        on.OrthogonalityHook(model).look(1)
 
 
 def test_case_23_a_nan_gradient_spoils_its_group_only():

@@ -21,6 +21,8 @@ def projections(layer: Any) -> list[Tensor]:
     """The blocks of a layer that are to be orthogonal by themselves, by torch's documentation of its tensors."""
     if isinstance(layer, nn.LSTM):  # W_hi, W_hf, W_hg, W_ho
         return list(layer.weight_hh_l0.chunk(4))  # type: ignore[operator, union-attr]
+    if isinstance(layer, nn.GRU):  # W_hr, W_hz, W_hn
+        return list(layer.weight_hh_l0.chunk(3))  # type: ignore[operator, union-attr]
     if isinstance(layer, nn.MultiheadAttention):  # q, k, v
         return list(layer.in_proj_weight.chunk(3))  # type: ignore[operator, union-attr]
     return list(layer.weight.split((16, 4, 4)))
@@ -28,6 +30,7 @@ def projections(layer: Any) -> list[Tensor]:
 
 STACKED: dict[str, Callable[[], nn.Module]] = {
     "LSTM": lambda: on.orthogonalize_(nn.LSTM(5, 16), None, everything),
+    "GRU": lambda: on.orthogonalize_(nn.GRU(5, 16), None, everything),
     "attention": lambda: on.orthogonalize_(nn.MultiheadAttention(16, 2), on.OLMConfig(center=False), everything),
     "grouped-query": lambda: on.orthogonal_weight_norm(nn.Linear(16, 24), center=False, blocks=(16, 4, 4)),
 }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torchvision
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import orthonorm as on
 from orthogonal_layers import error_of_rows, filters, free, map_of, scale, weight
@@ -238,6 +240,13 @@ def with_depth(d: int) -> nn.Module:
     return nn.Sequential(nn.Linear(12, d), nn.Linear(d, 4), nn.Linear(4, 4))
 
 
+def rewritten(rewrite: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    """A model of which one layer's weight is made in a hook, by a function that torch keeps for old code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return nn.Sequential(nn.Linear(4, 4), rewrite(nn.Linear(4, 4)))
+
+
 WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
     "not a module": ("model", None, None, TypeError, r"model must be a torch\.nn\.Module; got str"),
     "not a config": (mlp(), 64, None, TypeError, r"must be an OLMConfig; got int\. Write OLMConfig\(group_size=64\)"),
@@ -295,6 +304,27 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
     "the model itself": (mlp(), None, only(""), TypeError, r"the filter chose 'the model', a Sequential"),
     "one of two that share": (tied(), None, only("0"), ValueError, r"^2\.weight shares its tensor .* Choose both"),
     "the other of two that share": (tied(), None, only("2", "3"), ValueError, r"^0\.weight shares its tensor"),
+    "torch's older weight_norm": (
+        rewritten(nn.utils.weight_norm),
+        None,
+        only("0", "1"),
+        ValueError,
+        r"^1\.weight is rewritten before each .* by torch's weight_norm.*remove_weight_norm\(module, 'weight'\)",
+    ),
+    "torch's older spectral_norm": (
+        rewritten(nn.utils.spectral_norm),
+        None,
+        only("0", "1"),
+        ValueError,
+        r"^1\.weight is rewritten .*spectral_norm.*remove_spectral_norm\(module, 'weight'\)",
+    ),
+    "a pruned layer": (
+        rewritten(lambda layer: prune.l1_unstructured(layer, "weight", 3)),
+        None,
+        only("0", "1"),
+        ValueError,
+        r"^1\.weight is rewritten .*pruning.*torch\.nn\.utils\.prune\.remove\(module, 'weight'\)",
+    ),
     "one input": (with_depth(1), None, only("0", "1"), ValueError, r"^1\.weight: centring needs rows of at least 2"),
     "complex": (
         nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, dtype=torch.complex64)),
@@ -324,6 +354,11 @@ CONFIGS = {
     "unknown method": ({"method": "svd"}, ValueError, r"method must be one of 'auto', 'eigh', 'newton'; got 'svd'"),
     "scale zero": ({"scale": 0.0}, ValueError, r"scale must be False, True .* or a positive number; got 0\.0"),
     "scale infinite": ({"scale": float("inf")}, ValueError, r"a positive number; got inf"),
+    "blocks of zero": ({"blocks": 0}, ValueError, r"blocks, as a number, must be at least 1, or None .*; got 0"),
+    "blocks negative": ({"blocks": (4, -4)}, ValueError, r"sizes of blocks must be positive .*; got \(4, -4\)"),
+    "blocks empty": ({"blocks": ()}, ValueError, r"sizes of blocks must be positive .*; got \(\)"),
+    "blocks text": ({"blocks": "4"}, TypeError, r"number of equal blocks, or the sizes of the blocks; got '4'"),
+    "blocks of true": ({"blocks": True}, TypeError, r"number of equal blocks, or the sizes of the blocks; got True"),
     "center text": ({"center": "no"}, TypeError, r"center must be True or False; got 'no'"),
     "scale text": ({"scale": "learned"}, TypeError, r"a positive number; got 'learned'"),
 }

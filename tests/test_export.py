@@ -36,6 +36,17 @@ def small() -> nn.Module:
     return nn.Sequential(nn.Conv1d(2, 4, 3), nn.Tanh(), nn.Linear(6, 5))
 
 
+class SelfAttention(nn.Module):
+    """torch's attention of a sequence to itself: q, k and v of one stacked weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolutional": (convolutional, (2, 3, 6, 6)),
     "transformer": (transformer, (2, 5, 16)),
@@ -78,6 +89,31 @@ def test_case_16_a_training_step_compiles_without_a_graph_break(backend: str, na
             for p, q in zip(model.parameters(), compiled.parameters(), strict=True):
                 p.add_(0.1 * torch.randn_like(p))
                 q.copy_(p)
+
+
+@pytest.mark.parametrize(
+    ("make", "method", "shape"),
+    [
+        pytest.param(SelfAttention, "eigh", (2, 5, 8), id="attention"),
+        pytest.param(lambda: nn.Linear(6, 3), "newton", (2, 6), id="newton"),
+    ],
+)
+def test_case_16_inductor_computes_what_the_model_computes(
+    make: Callable[[], nn.Module], method: str, shape: tuple[int, ...]
+):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = on.orthogonalize_(
+        make(), on.OLMConfig(group_size=4, method=method), lambda module, _: not isinstance(module, SelfAttention)
+    )
+    compiled: Any = torch.compile(model, fullgraph=True)
+    # Without gradients, for the C++ compiler's sake: those are of the graphs above.
+    with torch.no_grad():
+        for _ in range(2):
+            x = torch.randn(shape)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-6)
+            for p in model.parameters():
+                p.add_(0.1 * torch.randn_like(p))
 
 
 def test_case_16_compiled_code_inside_cached_computes_its_own_weight():

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import pickle
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def test_every_constructor_argument_of_torch_is_accepted(ours: Any, plain: Any):
     assert [(p.name, p.default, p.kind) for p in mine][: len(expected)] == expected
     rest = [p for p in mine if p.name not in {name for name, *_ in expected}]
     assert {p.kind for p in rest} == {inspect.Parameter.KEYWORD_ONLY}
-    assert [p.name for p in rest] == ["group_size", "center", "grouping", "scale", "method"]
+    assert [p.name for p in rest] == ["group_size", "center", "grouping", "scale", "blocks", "method"]
 
 
 CONVOLUTION = (4, 6, 3, 2, 1, 2, 2, False, "zeros", "cpu", torch.float64)  # each argument of torch by its place
@@ -199,3 +200,41 @@ def test_v_and_the_scale_are_all_the_state():
     assert sorted(layer.state_dict()) == sorted(expected)
     assert list(layer.buffers()) == []
     assert map_of(layer).scale is scale(layer)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        on.OrthogonalLinear(16, 24, center=False, blocks=(16, 4, 4)),
+        on.OrthogonalConv1d(8, 24, 2, center=False, blocks=(16, 4, 4)),
+        on.OrthogonalConvTranspose1d(8, 24, 2, center=False, blocks=(16, 4, 4)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_groups_do_not_straddle_blocks(layer: Any):
+    rows = filters(layer)
+    assert rows.shape == (24, 16)
+    assert error_of_rows(rows, (16, 4, 4)) < 2e-6
+    assert float((rows[:16] @ rows[16:20].mT).abs().max()) > 0.05
+
+
+def test_blocks_that_are_not_the_rows_are_refused_at_construction():
+    with pytest.raises(ValueError, match=r"sizes of blocks must be positive and sum to the 8 rows; got \(4, 5\)"):
+        on.OrthogonalLinear(16, 8, blocks=(4, 5))
+
+
+def test_a_folded_model_is_pickled_whole_and_its_state_read_as_weights(tmp_path: Any):
+    model, x = (
+        nn.Sequential(on.OrthogonalConv2d(3, 8, 3, scale=True), nn.Flatten(), nn.Linear(8, 2)),
+        torch.randn(2, 3, 3, 3),
+    )
+    folded = on.fold(model)
+    torch.save(folded, tmp_path / "model.pt")
+    torch.save(folded.state_dict(), tmp_path / "state.pt")
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):
+        torch.load(tmp_path / "model.pt")
+    whole = torch.load(tmp_path / "model.pt", weights_only=False)
+    assert torch.equal(whole(x), model(x))
+    plain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 2))
+    plain.load_state_dict(torch.load(tmp_path / "state.pt"))
+    assert torch.equal(plain(x), model(x))

@@ -406,10 +406,10 @@ WRONG = {
     "center a number": (norm(center=1), TypeError, r"center must be True or False; got 1"),
     "scale text": (norm(scale="learned"), TypeError, r"positive number; got 'learned'"),
     "blocks do not divide": (norm(blocks=3), ValueError, r"must divide the 8 rows; got 3\. Give the sizes"),
-    "blocks of zero": (norm(blocks=0), ValueError, r"must divide the 8 rows; got 0"),
+    "blocks of zero": (norm(blocks=0), ValueError, r"at least 1, or None for no blocks; got 0"),
     "blocks do not sum": (norm(blocks=(3, 4)), ValueError, r"positive and sum to the 8 rows; got \(3, 4\)"),
-    "blocks empty": (norm(blocks=()), ValueError, r"positive and sum to the 8 rows; got \(\)"),
-    "blocks negative": (norm(blocks=(9, -1)), ValueError, r"positive and sum to the 8 rows; got \(9, -1\)"),
+    "blocks empty": (norm(blocks=()), ValueError, r"positive and sum to the rows of the weight; got \(\)"),
+    "blocks negative": (norm(blocks=(9, -1)), ValueError, r"positive and sum to the rows .*; got \(9, -1\)"),
     "blocks text": (norm(blocks="4"), TypeError, r"number of equal blocks, or the sizes of the blocks; got '4'"),
     "blocks real": (norm(blocks=2.0), TypeError, r"number of equal blocks, or the sizes of the blocks; got 2\.0"),
     "blocks of a grouped convolution": (

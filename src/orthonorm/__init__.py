@@ -4,6 +4,8 @@ from . import functional as functional
 from .checkpoints import inspect_file as inspect_file
 from .convert import OLMConfig as OLMConfig
 from .convert import orthogonalize_ as orthogonalize_
+from .diagnostics import Inspection as Inspection
+from .diagnostics import LayerReport as LayerReport
 from .diagnostics import inspect as inspect
 from .diagnostics import orthogonality_error as orthogonality_error
 from .folding import fold as fold
@@ -30,6 +32,7 @@ from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
 from .parametrizations import cached as cached
 from .parametrizations import orthogonal_weight_norm as orthogonal_weight_norm
 from .parametrizations import register_cached as register_cached
+from .propagation import LayerSignal as LayerSignal
 from .propagation import signal_propagation as signal_propagation
 
 __version__ = "0.1.0"

@@ -1,6 +1,7 @@
 """The table of `inspect` for a file of weights, without the model."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ __all__ = ["inspect_file", "read_tensors"]
 _MARK = ".parametrizations."
 
 
-def inspect_file(path: str | Path, config: OLMConfig | None = None) -> Inspection:
+def inspect_file(
+    path: str | Path, config: OLMConfig | None = None, *, filter_fn: Callable[[str], bool] | None = None
+) -> Inspection:
     """Return the table of `inspect` for a checkpoint: one row for each orthogonal weight, or for each matrix.
 
     A checkpoint of a converted model holds V and the scale, and its rows say what the model computes from them. In one
@@ -31,6 +34,7 @@ def inspect_file(path: str | Path, config: OLMConfig | None = None) -> Inspectio
         path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A
             dictionary with an entry `state_dict`, `model` or `model_state_dict` is looked into.
         config: how the model was converted; the default is one group for each layer's limit, centred.
+        filter_fn: whether to look at a weight, by its key in the plain model's `state_dict`; None for all.
 
     Returns:
         The reports, which print as a table.
@@ -38,6 +42,7 @@ def inspect_file(path: str | Path, config: OLMConfig | None = None) -> Inspectio
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: if the file holds no tensor to look at, or is not of these kinds.
+        ImportError: if the file is `.safetensors` and that package is missing.
 
     Example:
         >>> import tempfile, torch, orthonorm as on
@@ -50,17 +55,20 @@ def inspect_file(path: str | Path, config: OLMConfig | None = None) -> Inspectio
     """
     tensors = read_tensors(path)
     config = OLMConfig() if config is None else config
-    free = {key: V for key, V in tensors.items() if _MARK in key and key.endswith(".original")}
+    keep = (lambda _: True) if filter_fn is None else filter_fn
+    free = {plain: key for key in tensors if _MARK in f".{key}" and (plain := _plain_key(key))}
     if free:
-        rows = [_free_row(key, V, tensors, config) for key, V in free.items()]
+        rows = [_free_row(plain, key, tensors, config) for plain, key in free.items() if keep(plain)]
     else:
-        rows = [
-            _plain_row(key, W, config)
-            for key, W in tensors.items()
-            if W.ndim > 1 and W.is_floating_point() and W[0].numel() > 2
-        ]
-    if not rows:
+        matrices = {key: W for key, W in tensors.items() if W.ndim > 1 and W.is_floating_point() and W[0].numel() > 2}
+        rows = [_plain_row(key, W, config) for key, W in matrices.items() if keep(key)]
+        free = matrices
+    if not free:
         raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
+    if not rows:
+        raise ValueError(
+            f"{path}: the filter keeps none of its {len(free)} weights, which are {', '.join([*free][:3])} ..."
+        )
     return Inspection(tuple(rows))
 
 
@@ -79,16 +87,25 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise ValueError(
-            f"{path} cannot be read as weights ({type(error).__name__}). Expected a .safetensors file or a state_dict "
-            "saved by torch.save; a pickled model is not read, since loading it runs its code: save its state_dict."
-        ) from error
+        raise ValueError(_why_unreadable(path, error)) from error
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping):
         raise ValueError(f"{path} holds a {type(found).__name__}, not a state_dict of names and tensors.")
     return {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    needed = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if needed is None:
+        reason = f"{path} cannot be read as weights ({type(error).__name__})"
+    else:
+        reason = f"{path} needs {needed[1]} to be read, and so holds more than weights"
+    return (
+        f"{reason}. Expected a .safetensors file or a state_dict saved by torch.save; a pickled model is not read, "
+        "since loading it runs its code: save its state_dict."
+    )
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -119,11 +136,16 @@ def _owner(name: str, tensor: Tensor, config: OLMConfig, scale: Tensor | None = 
     return owner
 
 
-def _free_row(key: str, V: Tensor, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+def _plain_key(key: str) -> str:
+    """Return the plain model's name of a V, "" for a tensor that is none."""
     prefix, _, rest = f".{key}".rpartition(_MARK)
-    name = rest.removesuffix(".original")
-    owner = _owner(name, V, config, tensors.get(key.removesuffix("original") + "0.scale"))
-    return report_weight(f"{prefix}.{name}".strip("."), owner, V)
+    return f"{prefix}.{rest.removesuffix('.original')}".strip(".") if rest.endswith(".original") else ""
+
+
+def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+    scale = tensors.get(key.removesuffix("original") + "0.scale")
+    owner = _owner(plain.rpartition(".")[2], tensors[key], config, scale)
+    return report_weight(plain, owner, tensors[key])
 
 
 def _plain_row(key: str, W: Tensor, config: OLMConfig) -> LayerReport:

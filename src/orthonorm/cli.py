@@ -20,6 +20,7 @@ def build_app() -> typer.Typer:
     import typer
 
     from orthonorm.bench.command import bench
+    from orthonorm.inspect_command import inspect
     from orthonorm.paper import commands
 
     app = typer.Typer(
@@ -34,6 +35,7 @@ def build_app() -> typer.Typer:
     app.command("run")(commands.run)
     app.command("report")(commands.report)
     app.command("bench")(bench)
+    app.command("inspect")(inspect)
     return app
 
 

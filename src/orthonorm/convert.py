@@ -12,7 +12,7 @@ from .functional.roots import choose_method
 from .functional.rows import as_rows
 from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
 from .parametrizations.registration import build, orthogonal_weights, register, row_layout, warnings_last
-from .parametrizations.weight_norm import OrthogonalWeightNorm, check_center, check_scale
+from .parametrizations.weight_norm import OrthogonalWeightNorm, check_blocks, check_center, check_scale
 
 __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
 
@@ -57,6 +57,7 @@ class OLMConfig:
         check_group_arguments(self.group_size, self.grouping)
         choose_method(self.method, torch.device("cpu"))
         check_center(self.center)
+        check_blocks(self.blocks)
         check_scale(self.scale)
 
     def options_for(self, target: Target, d: int | None) -> dict[str, Any]:

@@ -19,6 +19,10 @@ def fold_(model: nn.Module) -> nn.Module:
     The result has plain types, the parameters, keys and shapes of the plain model's `state_dict`, and keeps biases,
     types, devices, `requires_grad`, hooks and the training flag. A model without orthogonal weights is left as it is.
 
+    Unlike a model with orthogonal weights, the result may be pickled whole: `torch.save(model, path)`, and
+    `torch.load(path, weights_only=False)`, which torch demands for any whole module since that runs the file's code, so
+    for files you trust only. Its `state_dict` is read with the default, `weights_only=True`, by the plain model.
+
     Args:
         model: any module.
 

@@ -4,6 +4,7 @@ Every constructor argument of torch's class is accepted, in torch's order; the k
 `orthogonal_weight_norm`. A learned scale starts at 1.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -24,12 +25,21 @@ __all__ = [
 
 Device = torch.device | str | int | None
 Size = int | tuple[int, ...]
+Blocks = int | Sequence[int] | None
 
 
 def _make_orthogonal(
-    module: nn.Module, group_size: int | None, center: bool, grouping: str, scale: bool | float, method: str
+    module: nn.Module,
+    group_size: int | None,
+    center: bool,
+    grouping: str,
+    scale: bool | float,
+    blocks: Blocks,
+    method: str,
 ) -> None:
-    orthogonal_weight_norm(module, group_size=group_size, center=center, grouping=grouping, scale=scale, method=method)
+    orthogonal_weight_norm(
+        module, group_size=group_size, center=center, grouping=grouping, scale=scale, blocks=blocks, method=method
+    )
     owner = module.parametrizations["weight"][0]  # type: ignore[index]
     assert isinstance(owner, OrthogonalWeightNorm)
     owner.unit_start = True
@@ -42,7 +52,7 @@ class OrthogonalLinear(nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as in `torch.nn.Linear`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -68,10 +78,11 @@ class OrthogonalLinear(nn.Linear):
         center: bool = True,
         grouping: str = "balanced",
         scale: bool | float = False,
+        blocks: Blocks = None,
         method: str = "auto",
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
-        _make_orthogonal(self, group_size, center, grouping, scale, method)
+        _make_orthogonal(self, group_size, center, grouping, scale, blocks, method)
 
 
 class _OrthogonalConv:
@@ -95,22 +106,12 @@ class _OrthogonalConv:
         center: bool = True,
         grouping: str = "balanced",
         scale: bool | float = False,
+        blocks: Blocks = None,
         method: str = "auto",
     ) -> None:
-        super().__init__(
-            in_channels,  # pyright: ignore[reportCallIssue]  (the next base is torch's)
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
-        _make_orthogonal(self, group_size, center, grouping, scale, method)  # type: ignore[arg-type]
+        arguments = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode)
+        super().__init__(*arguments, device, dtype)  # pyright: ignore[reportCallIssue]  (the next base is torch's)
+        _make_orthogonal(self, group_size, center, grouping, scale, blocks, method)  # type: ignore[arg-type]
 
 
 class _OrthogonalConvTranspose:
@@ -135,6 +136,7 @@ class _OrthogonalConvTranspose:
         center: bool = True,
         grouping: str = "balanced",
         scale: bool | float = False,
+        blocks: Blocks = None,
         method: str = "auto",
     ) -> None:
         super().__init__(
@@ -151,7 +153,7 @@ class _OrthogonalConvTranspose:
             device,
             dtype,
         )
-        _make_orthogonal(self, group_size, center, grouping, scale, method)  # type: ignore[arg-type]
+        _make_orthogonal(self, group_size, center, grouping, scale, blocks, method)  # type: ignore[arg-type]
 
 
 class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
@@ -163,7 +165,7 @@ class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv1d`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -187,7 +189,7 @@ class OrthogonalConv2d(_OrthogonalConv, nn.Conv2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv2d`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -211,7 +213,7 @@ class OrthogonalConv3d(_OrthogonalConv, nn.Conv3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv3d`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -234,7 +236,7 @@ class OrthogonalConvTranspose1d(_OrthogonalConvTranspose, nn.ConvTranspose1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose1d`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -257,7 +259,7 @@ class OrthogonalConvTranspose2d(_OrthogonalConvTranspose, nn.ConvTranspose2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose2d`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -280,7 +282,7 @@ class OrthogonalConvTranspose3d(_OrthogonalConvTranspose, nn.ConvTranspose3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose3d`.
-        group_size, center, grouping, scale, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.

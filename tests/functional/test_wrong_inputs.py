@@ -15,6 +15,7 @@ V = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
 # (call, arguments, options, exception, the rule, the value got, the cure)
 WRONG = {
     "complex": (orthonormalize, (V.to(torch.complex64),), {}, TypeError, "must be real", "complex64", "view_as_real"),
+    "a list": (orthonormalize, ([[1.0, 2.0]],), {}, TypeError, r"must be a torch\.Tensor", "got list", "as_tensor"),
     "integers": (orthonormalize, (V.long(),), {}, TypeError, "floating tensor", "int64", r"\.float\(\)"),
     "a vector": (orthonormalize, (V[0],), {}, ValueError, "must be matrices", r"\(5,\)", "Add a dimension"),
     "group of 5 centred": (

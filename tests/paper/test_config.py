@@ -81,6 +81,8 @@ NUMBERS = {
     "vgg-5k": 3 * 5 * 2,
     "inception-5k": 3 * 3 * 2,
     "wrn-5k": 3 * 4 * 2,
+    "copying": 3 * 2 * 5 * 3,
+    "rows-5k": 3 * 2 * 5 * 2,
 }
 
 

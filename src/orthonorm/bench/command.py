@@ -11,6 +11,8 @@ from .steps import bench_steps
 from .tables import as_markdown, write_result
 from .transform import bench_peers, bench_transform
 
+__all__ = ["SUITES", "bench"]
+
 SUITES = {
     "transform": bench_transform,
     "peers": bench_peers,

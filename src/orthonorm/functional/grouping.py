@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-__all__ = ["GROUPINGS", "group_sizes", "row_limit", "runs_of_equal_size"]
+__all__ = ["GROUPINGS", "check_group_arguments", "group_sizes", "row_limit", "runs_of_equal_size"]
 
 GROUPINGS = ("balanced", "tail")
 

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from .grouping import check_group_arguments, group_sizes
 
+__all__ = ["MatrixLayout", "matrix_layout"]
+
 
 @dataclass(frozen=True)
 class MatrixLayout:

@@ -52,6 +52,8 @@ def orthonormalize(
 
     Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3.
     """
+    if not isinstance(V, Tensor):
+        raise TypeError(f"V must be a torch.Tensor; got {type(V).__name__}. Make it one with torch.as_tensor(V).")
     if V.is_complex():
         raise TypeError(
             f"V must be real; got {V.dtype}. Orthonormalize torch.view_as_real parts, or use a unitary map."

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from .layout import matrix_layout
 
+__all__ = ["double_soft_orthogonality", "soft_orthogonality"]
+
 
 def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None = None) -> Float[Tensor, "*batch"]:
     """Squared distance of the Gram matrix from the identity, summed over the groups of rows.

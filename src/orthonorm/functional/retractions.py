@@ -15,6 +15,17 @@ from torch import Tensor
 from .inverse_sqrt import working_dtype
 from .stiefel import add_product, check_rows
 
+__all__ = [
+    "SYMMETRIC",
+    "TRIANGULAR",
+    "Retraction",
+    "Whitening",
+    "check_pair",
+    "retract_cayley",
+    "retract_polar",
+    "retract_qr",
+]
+
 # A Gram matrix with this condition number or less costs one pass at most a digit.
 _WELL_CONDITIONED = 8.0
 # What the long way leaves farther than this many units of rounding from orthonormal had no rank.

@@ -16,6 +16,8 @@ from torch import Tensor
 from .retractions import retract_qr
 from .stiefel import check_rows, inner, project_tangent, riemannian_gradient
 
+__all__ = ["SlopeReport", "check_metric", "check_retraction", "check_tangent"]
+
 _TOLERANCE = 0.1
 _ROUNDING = 1e-9
 

@@ -13,6 +13,18 @@ from torch import Tensor
 
 from .inverse_sqrt import working_dtype
 
+__all__ = [
+    "METRICS",
+    "Metric",
+    "add_product",
+    "check_rows",
+    "haar",
+    "inner",
+    "project",
+    "project_tangent",
+    "riemannian_gradient",
+]
+
 
 def check_rows(W: Tensor, *others: Tensor) -> None:
     """Raise unless `W` can hold orthonormal rows and the others have its shape and dtype."""

@@ -13,6 +13,8 @@ from orthonorm.functional.stiefel import METRICS, project_tangent
 from .base import Params, StiefelOptimizer
 from .blocks import Blocks, grad_of
 
+__all__ = ["StiefelAdam"]
+
 
 class StiefelAdam(StiefelOptimizer):
     r"""Adam that keeps `W W^T = I`, beside ordinary Adam for the other parameters.

@@ -18,6 +18,8 @@ from orthonorm.functional.stiefel import project
 
 from .blocks import Blocks, batches, grad_of
 
+__all__ = ["Params", "Start", "StiefelOptimizer"]
+
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from orthonorm.functional.layout import matrix_layout
 
+__all__ = ["Blocks", "Place", "batches", "grad_of", "places"]
+
 # Matrices of one batch hold at most this many entries: temporaries stay in a processor's cache, and
 # on an accelerator a step takes a bounded amount of memory beside the weights.
 _CPU_ENTRIES = 2**17

@@ -12,6 +12,8 @@ from orthonorm.functional.stiefel import METRICS, project_tangent
 from .base import Params, StiefelOptimizer
 from .blocks import Blocks, grad_of
 
+__all__ = ["StiefelSGD"]
+
 
 class StiefelSGD(StiefelOptimizer):
     r"""SGD that keeps `W W^T = I`, beside ordinary SGD for the other parameters.

@@ -24,6 +24,12 @@ from torch import Tensor, nn
 import orthonorm as on
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.pvar import register_variance_
+from orthonorm.paper.recurrent_weights import (
+    orthogonalize_recurrent_,
+    recurrent_error,
+    recurrent_unchanged,
+    torch_orthogonal_,
+)
 from orthonorm.paper.replacements import REPLACED, REPLACEMENTS, Replacement
 
 # The authors' group for the whole layer of an MLP, cut to each layer's limit.
@@ -206,6 +212,11 @@ def _replacing(entry: Replacement) -> Method:
     return Method(entry.label, entry.words, "paper", _conversion(entry, "mlp", {}), make, error, entry)
 
 
+def _recurrent_olm(label: str, words: str, *, scale: bool) -> Method:
+    convert = partial(orthogonalize_recurrent_, scale=scale)
+    return Method(label, words, "orthogonal", convert, _proxy, _error_of_model)
+
+
 _ENTRIES = (
     _plain("plain", "paper", "start uniform in +-1/sqrt(d)"),
     _plain("plain-he", "he", "He's start"),
@@ -223,6 +234,11 @@ _ENTRIES = (
         partial(_error_of_rows, centred=True),
     ),
     *map(_replacing, REPLACEMENTS.values()),
+    Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-start", "orthogonal start", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-torch", "torch's orthogonal", "orthogonal", torch_orthogonal_, _euclidean, recurrent_error),
+    _recurrent_olm("recurrent-OLM", "OLM, one group a gate, not centred", scale=False),
+    _recurrent_olm("recurrent-OLM-scale", "the same with a learned scale", scale=True),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {entry.label: entry for entry in _ENTRIES}

@@ -97,10 +97,11 @@ class TrainingModule(pl.LightningModule):
         """Mean cross-entropy of a batch."""
         images, labels = batch
         logits = self.network(images)
-        loss = nn.functional.cross_entropy(logits, labels)
+        # A sequence has logits (batch, time, classes) and labels (batch, time): each step is a sample.
+        loss = nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
         with torch.no_grad():
             self.losses[batch_idx] = loss
-            self.errors.update(logits, labels)
+            self.errors.update(logits.flatten(0, -2), labels.flatten())
         if self.looks_after(batch_idx + 1):
             self.check_losses(batch_idx + 1)
         return loss

@@ -17,8 +17,10 @@ from orthonorm.paper.reports.omdsm import omdsm_text
 from orthonorm.paper.reports.overview import Section, overview
 from orthonorm.paper.reports.page import page
 from orthonorm.paper.reports.sections import layout_text, write_layout
+from orthonorm.paper.sequence_report import write_sequences
 
 _MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
+_SEQUENCES = ("copying", "rows-5k")
 
 # Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
 Writer = Callable[[Sequence[Record], Path], list[Path]]
@@ -59,6 +61,10 @@ def sections() -> list[Report]:
     ]
     for name, layout in layouts().items():
         found += _of_layout(name, layout)
+    found += [
+        Report(name, REDUCED, (name,), write_sequences, lambda name=name: f"# {name}: orthogonal recurrent weights")
+        for name in _SEQUENCES
+    ]
     return found
 
 

@@ -173,9 +173,9 @@ def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | Stre
     with torch.no_grad(), trainer.precision_plugin.forward_context():
         for images, labels in loader.test_batches():
             logits = network(images)[: len(labels)]
-            loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-            seen += len(labels)
-            errors.update(logits, labels)
+            loss += float(nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum"))
+            seen += labels.numel()
+            errors.update(logits.flatten(0, -2), labels.flatten())
     network.train(training)
     loss, seen = total(torch.tensor([loss, seen], dtype=torch.float64, device=trainer.strategy.root_device)).tolist()
     names = [f"test_top{k}_error" if k > 1 else "test_error" for k in tops]

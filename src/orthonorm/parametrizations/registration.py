@@ -113,11 +113,31 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
         raise ValueError(f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is.")
     weight = module._parameters.get(name)
     if weight is None:
+        _refuse_rewritten(module, name, label)
         known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
         raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
     check_group_arguments(options.get("group_size"), options.get("grouping", "balanced"))
     groups, transposed = row_layout(module) if name == "weight" else (1, False)
     return OrthogonalWeightNorm(weight, groups=groups, transposed=transposed, label=label, **options)
+
+
+# What torch's older functions, which rewrite a weight in a hook before each forward, keep beside it, and how each ends.
+_REWRITTEN = {
+    "_g": ("weight_norm", "torch.nn.utils.remove_weight_norm(module, {name!r})"),
+    "_u": ("spectral_norm", "torch.nn.utils.remove_spectral_norm(module, {name!r})"),
+    "_mask": ("pruning", "torch.nn.utils.prune.remove(module, {name!r})"),
+}
+
+
+def _refuse_rewritten(module: nn.Module, name: str, label: str) -> None:
+    """Raise a ValueError for a tensor that a hook of torch's makes from others: it is no parameter any more."""
+    there = {**module._parameters, **module._buffers}
+    for ending, (function, cure) in _REWRITTEN.items():
+        if name + ending in there:
+            raise ValueError(
+                f"{label} is rewritten before each forward by torch's {function}, so it is no parameter of this "
+                f"{type(module).__name__}. Remove that first ({cure.format(name=name)}), or leave the layer out."
+            )
 
 
 def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:

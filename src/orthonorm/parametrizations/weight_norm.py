@@ -16,7 +16,7 @@ from orthonorm.functional.rows import as_rows, from_rows
 
 from .cached import look_up
 
-__all__ = ["OrthogonalWeightNorm", "check_center", "check_scale"]
+__all__ = ["OrthogonalWeightNorm", "check_blocks", "check_center", "check_scale"]
 
 
 class OrthogonalWeightNorm(nn.Module):
@@ -225,17 +225,30 @@ def _block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tup
             f"blocks cannot be combined with a convolution of {groups} groups, which are blocks already; got "
             f"blocks={blocks!r}. Leave blocks out."
         )
-    if isinstance(blocks, bool) or not (isinstance(blocks, int) or _are_sizes(blocks)):
-        raise TypeError(f"blocks must be a number of equal blocks, or the sizes of the blocks; got {blocks!r}.")
+    check_blocks(blocks)
     if isinstance(blocks, int):  # the number of equal blocks
-        if blocks < 1 or n % blocks:
+        if n % blocks:
             raise ValueError(
                 f"blocks, as a number, must divide the {n} rows; got {blocks}. Give the sizes of unequal blocks."
             )
         return (n // blocks,) * blocks
-    if min(blocks, default=0) < 1 or sum(blocks) != n:
+    if sum(blocks) != n:
         raise ValueError(f"the sizes of blocks must be positive and sum to the {n} rows; got {tuple(blocks)}.")
     return tuple(blocks)
+
+
+def check_blocks(blocks: int | Sequence[int] | None) -> None:
+    """Raise a TypeError or ValueError for `blocks` that no weight could have."""
+    if blocks is None:
+        return
+    if isinstance(blocks, bool) or not (isinstance(blocks, int) or _are_sizes(blocks)):
+        raise TypeError(f"blocks must be a number of equal blocks, or the sizes of the blocks; got {blocks!r}.")
+    if isinstance(blocks, int) and blocks < 1:
+        raise ValueError(f"blocks, as a number, must be at least 1, or None for no blocks; got {blocks}.")
+    if not isinstance(blocks, int) and min(blocks, default=0) < 1:
+        raise ValueError(
+            f"the sizes of blocks must be positive and sum to the rows of the weight; got {tuple(blocks)}."
+        )
 
 
 def check_center(center: bool) -> None:

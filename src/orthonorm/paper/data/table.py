@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orthonorm.paper.data.cifar import cifar10, cifar10_tune, cifar100, cifar100_tune
+from orthonorm.paper.data.copying import COPYING
 from orthonorm.paper.data.dataset import Dataset
 from orthonorm.paper.data.imagenet import ImageFolders, load_image_folder, load_imagenet
 from orthonorm.paper.data.mnist import mnist, mnist_5k, mnist_5k_rgb
@@ -25,6 +26,7 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
     "cifar100": cifar100,
     "cifar100-tune": cifar100_tune,
     **SYNTHETIC,
+    **COPYING,
 }
 
 # Too large for memory: read from files in every epoch.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orthonorm.paper.errors import UserError
-from orthonorm.paper.experiments import cost, imagenet, inception, pie, small, vgg, wrn
+from orthonorm.paper.experiments import cost, imagenet, inception, pie, recurrent, small, vgg, wrn
 from orthonorm.paper.experiments import omdsm as mnist
 from orthonorm.paper.experiments.entry import Experiment as Experiment
 from orthonorm.paper.experiments.omdsm import BATCHES as BATCHES
@@ -17,7 +17,7 @@ from orthonorm.paper.experiments.omdsm import omdsm_5k as omdsm_5k
 from orthonorm.paper.experiments.selecting import select as select
 from orthonorm.paper.experiments.synthetic import synthetic_of as synthetic_of
 
-# In the paper's order, then at reduced sizes; the next one's ENTRIES go behind.
+# In the paper's order, then at reduced sizes, then what the paper has not.
 _OURS = (
     *mnist.ENTRIES,
     *pie.ENTRIES,
@@ -27,6 +27,7 @@ _OURS = (
     *cost.ENTRIES,
     *imagenet.ENTRIES,
     *small.ENTRIES,
+    *recurrent.ENTRIES,
 )
 
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in _OURS}

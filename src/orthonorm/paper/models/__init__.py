@@ -15,6 +15,8 @@ from orthonorm.paper.models.mlp import mlp as mlp
 from orthonorm.paper.models.mlp import pie_mlp as pie_mlp
 from orthonorm.paper.models.preresnet import preresnet34 as preresnet34
 from orthonorm.paper.models.preresnet import preresnet_cifar as preresnet_cifar
+from orthonorm.paper.models.recurrent import lstm as lstm
+from orthonorm.paper.models.recurrent import rnn as rnn
 from orthonorm.paper.models.resnet import resnet34 as resnet34
 from orthonorm.paper.models.vgg import vgg as vgg
 from orthonorm.paper.models.wide_resnet import wide_resnet as wide_resnet
@@ -30,6 +32,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "inception-imagenet": inception_imagenet,
     "resnet34": resnet34,
     "preresnet34": preresnet34,
+    "rnn": rnn,
+    "lstm": lstm,
 }
 
 

@@ -1,0 +1,102 @@
+"""What the sequence experiments are asked, as predicates that were written before the records were read.
+
+Each is judged seed by seed with both methods at their best rate, the one with the lowest mean training loss in the last
+epoch. It holds where every seed says so, does not hold where none does, and is undecided otherwise or where a cell
+was not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from orthonorm.paper.records import DIVERGED, Record
+from orthonorm.paper.sequences import METHODS, RATES, SEEDS
+from orthonorm.paper.summary import Cell, best
+
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether one method does better than another: ``lower`` in training loss, or ``sooner`` at the other's."""
+
+    method: str
+    kind: str
+    than: str
+
+    @property
+    def text(self) -> str:
+        """The question as a statement."""
+        if self.kind == "lower":
+            return f"{self.method} ends at a lower training loss than {self.than}"
+        return f"{self.method} reaches the last training loss of {self.than} in fewer seconds"
+
+
+OLM = ("recurrent-OLM", "recurrent-OLM-scale")
+QUESTIONS = tuple(
+    Question(method, kind, than)
+    for method in OLM
+    for than in METHODS
+    if than not in OLM
+    for kind in ("lower", "sooner")
+)
+
+
+def chosen(cells: Sequence[Cell], method: str) -> Cell | None:
+    """The cell of a method at its best rate; None where every one diverged or none was run."""
+    return best((cell for cell in cells if cell.run.method == method), "train_loss")
+
+
+def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
+    """Seconds of a method's fastest epoch at any rate, which other work on the machine has disturbed least."""
+    records = (record for cell in cells if cell.run.method == method for record in cell.records)
+    return min(line["seconds"] for record in records for line in record.epochs)
+
+
+def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
+    """Answer and the numbers behind it, by seed.
+
+    Args:
+        question: entry of ``QUESTIONS``.
+        cells: of one network.
+    """
+    if not _complete(question, cells):
+        return UNDECIDED, "not every run is recorded"
+    own, other = chosen(cells, question.method), chosen(cells, question.than)
+    if own is None or other is None:
+        return (FAILS if own is None else HOLDS), "every run of one diverged"
+    seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
+    pairs = zip(own.records, other.records, strict=True)
+    answers = [_KINDS[question.kind](a, b, *seconds) for a, b in pairs]
+    yes = {answer for answer, _ in answers}
+    verdict = UNDECIDED if len(yes) > 1 else HOLDS if yes == {True} else FAILS
+    return verdict, "; ".join(text for _, text in answers)
+
+
+def _complete(question: Question, cells: Sequence[Cell]) -> bool:
+    return bool(cells) and all(
+        any((cell.run.method, cell.run.lr, cell.seeds) == (method, rate, list(SEEDS)) for cell in cells)
+        for method in (question.method, question.than)
+        for rate in RATES[cells[0].run.experiment]
+    )
+
+
+def _final(record: Record) -> float:
+    loss = record.last("train_loss")
+    return float("inf") if loss is None or record.outcome == DIVERGED else loss
+
+
+def _lower(own: Record, other: Record, *_: float) -> tuple[bool, str]:
+    return _final(own) < _final(other), f"{_final(own):.3g} against {_final(other):.3g}"
+
+
+def _sooner(own: Record, other: Record, own_seconds: float, other_seconds: float) -> tuple[bool, str]:
+    goal, there = _final(other), len(other.epochs) * other_seconds
+    epochs = [i for i, line in enumerate(own.epochs, 1) if (loss := line["train_loss"]) is not None and loss <= goal]
+    if not epochs:
+        return False, f"never, against {there:.2f} s"
+    return epochs[0] * own_seconds < there, f"{epochs[0] * own_seconds:.2f} s against {there:.2f} s"
+
+
+_KINDS: dict[str, Callable[[Record, Record, float, float], tuple[bool, str]]] = {"lower": _lower, "sooner": _sooner}

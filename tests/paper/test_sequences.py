@@ -245,7 +245,8 @@ def test_a_question_is_answered_seed_by_seed(question: Question, records: list[R
 def test_the_report_says_what_the_records_show(tmp_path: Path):
     for one in two_methods([0.1, 0.2, 0.3], seconds=0.2):
         write_record(tmp_path / "records", one)
-    markdown, *figures = write_report("copying", tmp_path / "records", tmp_path / "out")
+    markdown, *figures, page = write_report("copying", tmp_path / "records", tmp_path / "out")
+    assert page.name == "report.html"
     assert [path.name for path in figures] == ["figure.png", "figure.svg"]
     text = markdown.read_text()
     assert "10 ln 8 / (T + 20) = 0.6931" in text
@@ -258,4 +259,4 @@ def test_the_report_says_what_the_records_show(tmp_path: Path):
     assert text.count("**undecided**") == 10
     assert text.endswith("## lstm\n\n– not run\n")
     again = write_report("copying", tmp_path / "records", tmp_path / "again")
-    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in (markdown, *figures)]
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in (markdown, *figures, page)]

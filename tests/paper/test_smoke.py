@@ -13,13 +13,15 @@ import pytest
 from orthonorm.paper.config import Run, Scalar
 from orthonorm.paper.data import load_dataset
 from orthonorm.paper.experiments import EXPERIMENTS
+from orthonorm.paper.publish import write_report
 from orthonorm.paper.records import COMPLETED, read_folder, same
 from orthonorm.paper.schedules import Steps
 from orthonorm.paper.sweep import sweep
 from orthonorm.paper.train import Settings, execute
 from paper.tiny_files import write_files
 
-NAMES = [name for name in EXPERIMENTS if not name.startswith("imagenet")]
+# Streamed images are in test_streaming.py, and the many generated sequences in test_sequences.py.
+NAMES = [name for name in EXPERIMENTS if not name.startswith("imagenet") and name != "copying"]
 SMALLEST: dict[str, dict[str, Scalar]] = {
     "mlp": {"hidden_layers": 2, "width": 12},
     "pie-mlp": {"width": 12},
@@ -27,6 +29,8 @@ SMALLEST: dict[str, dict[str, Scalar]] = {
     "inception-cifar": {"width": 0.05},
     "wide-resnet": {"depth": 10, "width": 1},
     "preresnet-cifar": {"depth": 11},
+    "rnn": {"width": 4},
+    "lstm": {"width": 4},
 }
 
 
@@ -73,6 +77,7 @@ def test_every_method_of_an_experiment_trains(name: str, files: Path, tmp_path: 
         assert math.isfinite(epoch["test_loss"])
         if record.run.method.startswith("OLM"):
             assert epoch["orthogonality_error"] < 1e-3, record.run.id
+    assert write_report(name, tmp_path, tmp_path / "report")[0].stat().st_size > 500
 
 
 def test_a_network_with_everything_continues_as_if_it_had_not_stopped(files: Path, tmp_path: Path):

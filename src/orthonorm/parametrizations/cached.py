@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from orthonorm.functional.together import Rows, orthonormalize_together
 
-__all__ = ["cached", "look_up", "register_cached"]
+__all__ = ["Owner", "cached", "look_up", "register_cached"]
 
 # Note [what the cache may hold]
 # A cached weight is right only for the V and the scale it was computed from, and only while they stay unchanged. So

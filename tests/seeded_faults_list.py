@@ -431,8 +431,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a transposed convolution's rows are its inputs",
         file="orthonorm/functional/rows.py",
-        old="blocks = blocks.transpose(1, 2)",
-        new="blocks = blocks.contiguous()",
+        old="groups)).transpose(1, 2)",
+        new="groups)).contiguous()",
         tests=("tests/functional/test_rows.py::test_rows_are_the_filters_that_the_layer_applies",),
     ),
     Fault(

@@ -1,5 +1,7 @@
 """A layer's weight as matrices whose rows are to be orthonormal, and back."""
 
+from math import prod
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -25,9 +27,9 @@ def as_rows(weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool =
         >>> as_rows(torch.zeros(16, 4, 3, 3), groups=2).shape
         torch.Size([2, 8, 36])
     """
-    blocks = weight.unflatten(0, (groups, weight.shape[0] // groups))
-    if transposed:
-        blocks = blocks.transpose(1, 2)
+    if not transposed:
+        return weight.reshape(groups, weight.shape[0] // groups, prod(weight.shape[1:]))
+    blocks = weight.unflatten(0, (groups, weight.shape[0] // groups)).transpose(1, 2)
     return blocks.flatten(2) if blocks.ndim > 3 else blocks
 
 

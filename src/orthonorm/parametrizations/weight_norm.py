@@ -115,7 +115,13 @@ class OrthogonalWeightNorm(nn.Module):
         return self.sizes, self.center, self.method, *layout, scale
 
     def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
-        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups."""
+        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.
+
+        Raises:
+            TypeError: if `V` is sharded among ranks, so that this process has only some of its rows.
+        """
+        if getattr(V, "device_mesh", None) is not None:
+            raise TypeError(_sharded(self.label))
         rows = as_rows(V, groups=self.groups, transposed=self.transposed)
         if self.constant_row is None:
             return rows
@@ -209,6 +215,14 @@ def _check_weight(weight: Tensor, label: str) -> None:
             f"{label} must have at least 2 dimensions, rows and their entries; got the shape {tuple(weight.shape)}. "
             "Biases and normalization weights stay as they are."
         )
+
+
+def _sharded(label: str) -> str:
+    return (
+        f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert the "
+        "model (orthogonalize_) before sharding it, read its weights inside the forward of a module that fully_shard "
+        "wraps, shard it with orthonorm.distributed, or gather its state and load that into an unsharded model."
+    )
 
 
 def _are_sizes(blocks: object) -> bool:

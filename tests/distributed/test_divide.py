@@ -58,6 +58,12 @@ def test_it_is_right_where_data_parallel_training_averages_as_well(ranks: Pool):
         assert_same(state, wanted, 1e-6)
 
 
+def test_ranks_may_share_the_work_in_smaller_groups(ranks: Pool):
+    wanted = trained()
+    for state in ranks.run(4, data_parallel.train_in_pairs):
+        assert_same(state, wanted, 1e-6)
+
+
 @pytest.mark.parametrize("world", [2, 4])
 def test_the_weights_are_those_of_one_process_bit_for_bit(ranks: Pool, world: int):
     wanted = data_parallel.first_weights()
@@ -90,6 +96,7 @@ WRONG_CALLS = {
     "meta": "ValueError: 0.weight is on the meta device, without values. Materialise and initialise the model",
     "no size": "ValueError: bucket_mib must be above 0, or inf for one collective; got 0.0",
     "a size that is no number": "TypeError: bucket_mib must be a number of MiB; got '25'",
+    "another group": "ValueError: divide_ must be called on the ranks of its process group; rank",
     "other models": "ValueError: the ranks have different orthogonal weights or groups",
     "second derivatives": "RuntimeError: trying to differentiate twice a function that was marked with",
 }

@@ -52,6 +52,15 @@ def first_entry(model: nn.Sequential) -> Tensor:
     return weight(model[2])[0, 0]
 
 
+def train_in_pairs() -> dict[str, Tensor]:
+    """Train the mixed network, its transformation divided in each pair of ranks, and return its state."""
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    model = divide_(networks.mixed(), pairs[dist.get_rank() // 2])  # type: ignore[arg-type]
+    ddp = DistributedDataParallel(model)
+    networks.train(ddp, networks.sgd(ddp), networks.mixed_data())
+    return networks.plain_state(model)
+
+
 class Checkpointed(nn.Sequential):
     """A network that computes its first layers again in the backward."""
 
@@ -104,6 +113,7 @@ def alone() -> list[Any]:
 def refusals() -> dict[str, str]:
     """Return what each wrong call says, by its name in the test's table."""
     layer = nn.Sequential(on.OrthogonalLinear(8, 4))
+    others: list[Any] = [dist.new_group([rank]) for rank in (0, 1)]
     calls: dict[str, Any] = {
         "plain model": lambda: divide_(nn.Linear(8, 4)),
         "not a module": lambda: divide_(3),  # type: ignore[arg-type]
@@ -111,6 +121,7 @@ def refusals() -> dict[str, str]:
         "meta": lambda: divide_(nn.Sequential(on.OrthogonalLinear(8, 4, device="meta"))),
         "no size": lambda: divide_(layer, bucket_mib=0.0),
         "a size that is no number": lambda: divide_(layer, bucket_mib="25"),  # type: ignore[arg-type]
+        "another group": lambda: divide_(layer, others[1 - dist.get_rank()]),
         "other models": lambda: divide_(nn.Sequential(on.OrthogonalLinear(8, 3 + dist.get_rank()))),
         "second derivatives": lambda: twice(divide_(nn.Sequential(on.OrthogonalLinear(8, 4)))),
     }

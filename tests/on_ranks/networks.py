@@ -8,9 +8,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torchvision.models import get_model
 
 import orthonorm as on
 from orthogonal_layers import weight
+from orthonorm.paper.models import build_model
 
 Data = tuple[Tensor, Tensor]
 
@@ -106,6 +108,21 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 def plain_state(model: nn.Module) -> dict[str, Tensor]:
     """Return a model's state, detached and copied."""
     return {key: value.detach().clone() for key, value in model.state_dict().items()}
+
+
+def large(name: str, *, values: bool = True) -> nn.Module:
+    """Return a converted network of real size, VGG or ResNet-50, with random free matrices or on the meta device."""
+    with torch.device("meta"):
+        if name == "vgg":
+            model: nn.Module = build_model("vgg", {}, shape=(3, 32, 32), classes=10, start="paper", seed=0)
+        else:
+            model = get_model(name)
+    on.orthogonalize_(model, on.OLMConfig(group_size=64))
+    if values:
+        model.to_empty(device="cpu")
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -1, 1)
+    return model
 
 
 class Reader(nn.Module):

@@ -36,7 +36,8 @@ def divide_(model: nn.Module, process_group: Collective | None = None, *, bucket
 
     Args:
         model: a model with orthogonal weights on one device.
-        process_group: the ranks that share the work; None for all.
+        process_group: the ranks that share the work; None for all. With fewer (those of one machine, where all ranks
+            are more than there are groups), DistributedDataParallel averages the gradient of V over all as usual.
         bucket_mib: a collective is begun once its weights take so many MiB.
 
     Returns:
@@ -82,7 +83,8 @@ def divide_(model: nn.Module, process_group: Collective | None = None, *, bucket
         return average_gradient(V, group) if wanted else V
 
     install(model, Exchange(members, buckets, group, collect, outside))
-    _leave_to_us(model, members)
+    if ranks == dist.get_world_size():
+        _leave_to_us(model, members)
     return model
 
 

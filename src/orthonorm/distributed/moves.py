@@ -42,6 +42,7 @@ class _Segment:
     d: int
     holder: int
     mapper: int
+    group: tuple[int, int]
 
     @property
     def numel(self) -> int:
@@ -115,6 +116,14 @@ def _segments(group: RowGroup, bucket: Bucket, ranks: int, mapper: int) -> list[
     held = rows_per_rank(weight.parts * sum(weight.sizes), ranks)
     start, stop = _span(group, weight)
     return [
-        _Segment(number, max(start, r * held) - r * held, min(stop, (r + 1) * held) - r * held, group.d, r, mapper)
+        _Segment(
+            number,
+            max(start, r * held) - r * held,
+            min(stop, (r + 1) * held) - r * held,
+            group.d,
+            r,
+            mapper,
+            (group.weight, start),
+        )
         for r in range(start // held, (stop - 1) // held + 1)
     ]

@@ -7,7 +7,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["Collective", "all_gather", "all_to_all", "average_gradient", "reduce_scatter", "sum_over_ranks"]
+__all__ = [
+    "Collective",
+    "all_gather",
+    "all_to_all",
+    "average_gradient",
+    "gather_pieces",
+    "reduce_scatter",
+    "sum_gradient",
+    "sum_over_ranks",
+    "sum_to_pieces",
+]
 
 # torch 2.14 has new names for two of them and warns of the old ones, which torch 2.6 has.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -54,6 +64,54 @@ class _SumOverRanks(torch.autograd.Function):
 def sum_over_ranks(X: Tensor, group: Collective) -> Tensor:
     """Return the sum of `X` over ranks, differentiable to every order; each rank is taken to use it in its own way."""
     return _SumOverRanks.apply(X, group)  # type: ignore[return-value]
+
+
+class _SumToPieces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, full: Tensor, group: Collective) -> Tensor:
+        ctx.group = group
+        return reduce_scatter(full.reshape(-1), group).view(-1, *full.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _GatherPieces.apply(grad, ctx.group), None  # type: ignore[return-value]
+
+
+class _GatherPieces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, piece: Tensor, group: Collective) -> Tensor:
+        ctx.group = group
+        return all_gather(piece.reshape(-1), group)[0].view(-1, *piece.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _SumToPieces.apply(grad, ctx.group), None  # type: ignore[return-value]
+
+
+def sum_to_pieces(full: Tensor, group: Collective) -> Tensor:
+    """Return this rank's part, along the first dimension, of the sum of `full` over ranks; right to every order."""
+    return _SumToPieces.apply(full, group)  # type: ignore[return-value]
+
+
+def gather_pieces(piece: Tensor, group: Collective) -> Tensor:
+    """Return the pieces of all ranks along the first dimension; right to every order, each rank using them its way."""
+    return _GatherPieces.apply(piece, group)  # type: ignore[return-value]
+
+
+class _SumGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, group: Collective) -> Tensor:
+        ctx.group = group
+        return X.view_as(X)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _SumOverRanks.apply(grad, ctx.group), None  # type: ignore[return-value]
+
+
+def sum_gradient(X: Tensor, group: Collective) -> Tensor:
+    """Return `X`, equal on all ranks and used by each in its own way: its gradient is the sum of theirs."""
+    return _SumGradient.apply(X, group)  # type: ignore[return-value]
 
 
 class _AverageGradient(torch.autograd.Function):

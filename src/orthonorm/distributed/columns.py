@@ -14,10 +14,10 @@ __all__ = ["orthonormalize_columns"]
 
 # Note [columns over ranks]
 # With V = [V_1 ... V_R] by columns, Sigma = sum_r V_r V_r^T and W_r = Sigma^{-1/2} V_r: what the ranks have to tell
-# each other is N_G x N_G a group and one mean a row, whatever the number of columns. The Gram matrices are summed onto the
-# ranks (a reduce-scatter: each gets its share of the groups), each root is taken once, and the roots go to all. Groups
-# of fewer rows than the largest are filled up with a diagonal of their mean eigenvalue, which leaves their own block as
-# it is. The backward goes the same ways in reverse: 2 N_G^2 numbers a group each way.
+# each other is N_G x N_G a group and one mean a row, whatever the number of columns. The Gram matrices are summed onto
+# the ranks (a reduce-scatter: each gets its share of the groups), each root is taken once, and the roots go to all.
+# Groups of fewer rows than the largest are filled up with a diagonal of their mean eigenvalue, which leaves their own
+# block as it is. The backward goes the same ways in reverse.
 
 
 def orthonormalize_columns(

@@ -58,12 +58,18 @@ class Pool:
             self.pipes.append(ours)
             self.processes.append(process)
 
-    def run(self, world: int, function: Callable[..., Any], *args: Any, group: bool = True) -> list[Any]:
-        """Run `function(*args)` on `world` ranks, with a process group of them unless told otherwise."""
+    def run(
+        self, world: int, function: Callable[..., Any], *args: Any, group: bool = True, numbered: bool = False
+    ) -> list[Any]:
+        """Run `function(*args)` on `world` ranks, with a process group of them unless told otherwise.
+
+        Where `numbered`, the function gets its rank after the first argument.
+        """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "store") if group else None
-            for pipe in self.pipes[:world]:
-                pipe.send((function, args, world, path))
+            for rank, pipe in enumerate(self.pipes[:world]):
+                given = (args[0], rank, *args[1:]) if numbered else args
+                pipe.send((function, given, world, path))
             until = time.monotonic() + SECONDS
             answers = [self._receive(pipe, until) for pipe in self.pipes[:world]]
         failed = [f"rank {rank}: {answer}" for rank, (well, answer) in enumerate(answers) if not well]

@@ -1,15 +1,15 @@
 """Which rows go to which rank where a border between shards cuts a group of rows: plain numbers and slices."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .buckets import Bucket
-from .groups import GroupedWeight, RowGroup
+from .groups import GroupedWeight, RowGroup, operations
 
-__all__ = ["Moves", "rank_of_most_rows", "rows_per_rank"]
+__all__ = ["Moves", "rows_per_rank", "where_most_rows_are"]
 
 
 def rows_per_rank(rows: int, ranks: int) -> int:
@@ -23,12 +23,31 @@ def _span(group: RowGroup, weight: GroupedWeight) -> tuple[int, int]:
     return start, start + group.size
 
 
-def rank_of_most_rows(group: RowGroup, weight: GroupedWeight, ranks: int) -> int:
-    """Return the rank that holds most rows of a group, the lowest of several: it maps the group."""
+def where_most_rows_are(weights: Sequence[GroupedWeight], ranks: int) -> Callable[[list[RowGroup]], list[int]]:
+    """Return the rule that gives each group to the rank that holds most of its rows, the least busy of several.
+
+    Groups that only one rank can take come first, so that those that borders cut even out what they leave.
+    """
+    loads = [0] * ranks
+
+    def owners(groups: list[RowGroup]) -> list[int]:
+        found = [_holders_of_most(group, weights[group.weight], ranks) for group in groups]
+        costs = [operations(group.size, group.d) for group in groups]
+        chosen = [0] * len(groups)
+        for i in sorted(range(len(groups)), key=lambda i: (len(found[i]) > 1, -costs[i])):
+            chosen[i] = min(found[i], key=lambda rank: loads[rank])
+            loads[chosen[i]] += costs[i]
+        return chosen
+
+    return owners
+
+
+def _holders_of_most(group: RowGroup, weight: GroupedWeight, ranks: int) -> list[int]:
     held = rows_per_rank(weight.parts * sum(weight.sizes), ranks)
     start, stop = _span(group, weight)
     shares = {r: min(stop, (r + 1) * held) - max(start, r * held) for r in range(start // held, (stop - 1) // held + 1)}
-    return max(shares, key=lambda r: (shares[r], -r))
+    most = max(shares.values())
+    return [rank for rank, share in shares.items() if share == most]
 
 
 @dataclass(frozen=True)

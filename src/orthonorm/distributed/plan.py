@@ -17,7 +17,7 @@ from .buckets import Bucket, balanced, make_buckets
 from .divide import BUCKET_MIB, check_bucket
 from .groups import GroupedWeight
 from .members import describe
-from .moves import Moves, rank_of_most_rows
+from .moves import Moves, where_most_rows_are
 
 __all__ = ["SETUPS", "Plan", "plan", "plan_weights"]
 
@@ -129,11 +129,7 @@ def plan_weights(
         raise ValueError(f"ranks must be at least 1; got {ranks}.")
     if setup not in SETUPS:
         raise ValueError(f"setup must be one of {', '.join(map(repr, SETUPS))}; got {setup!r}.")
-    owners = (
-        balanced(ranks)
-        if setup == "divide"
-        else lambda groups: [rank_of_most_rows(g, weights[g.weight], ranks) for g in groups]
-    )
+    owners = balanced(ranks) if setup == "divide" else where_most_rows_are(weights, ranks)
     buckets = make_buckets(weights, bucket_mib * 2**20, owners, ranks)
     operations = [0] * ranks
     for bucket in buckets:

@@ -18,7 +18,7 @@ from .collectives import Collective, all_to_all, average_gradient
 from .divide import BUCKET_MIB, check_bucket
 from .exchange import DividedWeightNorm, Exchange, Member, Precision, install
 from .members import check_group, check_same_everywhere, describe, find_members
-from .moves import Moves, rank_of_most_rows
+from .moves import Moves, where_most_rows_are
 
 __all__ = ["shard_", "sharded_params"]
 
@@ -87,12 +87,7 @@ def shard_(
     weights = [describe(member.key, member.owners[0], member.V) for member in members]
     check_same_everywhere(weights, group, members[0].V.device)
     ranks = dist.get_world_size(group)
-    buckets = make_buckets(
-        weights,
-        bucket_mib * 2**20,
-        lambda groups: [rank_of_most_rows(g, weights[g.weight], ranks) for g in groups],
-        ranks,
-    )
+    buckets = make_buckets(weights, bucket_mib * 2**20, where_most_rows_are(weights, ranks), ranks)
     moves = {bucket.first: Moves(bucket, ranks) for bucket in buckets}
 
     def collect(bucket: Bucket, members: Sequence[Member]) -> Tensor:

@@ -54,9 +54,10 @@ def check_shard(tensor: Tensor, group_size: int | None) -> None:
         return
     d = tensor.numel() // n
     fitting = [size for size in range(min(held, d), 0, -1) if not _cut(tuple(tensor.shape), size, held)]
+    layout = matrix_layout(tuple(tensor.shape), group_size)
     raise ValueError(
         f"a sharded weight on the manifold needs whole groups of rows on each rank; {ranks} ranks hold {held} rows "
-        f"each of a weight of shape {tuple(tensor.shape)}, which is {matrix_layout(tuple(tensor.shape), group_size)}. Use "
+        f"each of a weight of shape {tuple(tensor.shape)}, which is {layout}. Use "
         f"group_size={', '.join(map(str, fitting[:3]))}, or keep it out of the sharding"
     )
 

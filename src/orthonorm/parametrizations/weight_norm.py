@@ -64,10 +64,10 @@ class OrthogonalWeightNorm(nn.Module):
         _check_weight(weight, label)
         check_center(center)
         choose_method(method, weight.device)
-        self.shape = tuple(weight.shape)
+        self.shape, self.label = tuple(weight.shape), label
         self.groups, self.transposed, self.constant_row = groups, transposed, constant_row
         _, n, d = self.rows(weight.detach()).shape
-        self.center, self.method, self.label = center, method, label
+        self.center, self.method = center, method
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
         self.limit = row_limit(d, center)

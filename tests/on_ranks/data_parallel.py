@@ -52,6 +52,15 @@ def first_entry(model: nn.Sequential) -> Tensor:
     return weight(model[2])[0, 0]
 
 
+def train_compiled(compiled: bool) -> dict[str, Tensor]:
+    """Train a divided network, compiled or not, and return its state."""
+    model = divide_(networks.mlp((6, 10, 7, 3)))
+    ddp = DistributedDataParallel(model)
+    run = torch.compile(ddp, backend="eager") if compiled else ddp
+    networks.train(run, networks.sgd(ddp), networks.mlp_data(6, 3))  # type: ignore[arg-type]
+    return networks.plain_state(model)
+
+
 def train_in_pairs() -> dict[str, Tensor]:
     """Train the mixed network, its transformation divided in each pair of ranks, and return its state."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
@@ -77,6 +86,10 @@ def gradients(what: str) -> dict[str, Tensor]:
         model = Checkpointed(*model)
     if dist.is_initialized():
         divide_(model, bucket_mib=1e-6 if what == "buckets" else 25.0)
+        model = copy.deepcopy(model) if what == "copied" else model
+    if what == "folded":
+        on.fold_(model)
+    if dist.is_initialized():
         run: nn.Module = DistributedDataParallel(model)
     else:
         run = model

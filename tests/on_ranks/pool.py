@@ -73,7 +73,8 @@ class Pool:
             until = time.monotonic() + SECONDS
             answers = [self._receive(pipe, until) for pipe in self.pipes[:world]]
         failed = [f"rank {rank}: {answer}" for rank, (well, answer) in enumerate(answers) if not well]
-        assert not failed, "\n".join(failed)
+        if failed:
+            raise RuntimeError("\n".join(failed))
         return [answer for _, answer in answers]
 
     def _receive(self, pipe: multiprocessing.connection.Connection, until: float) -> tuple[bool, Any]:

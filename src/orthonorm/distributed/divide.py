@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.parallel import DistributedDataParallel
 
 from .buckets import Bucket, balanced, make_buckets
 from .collectives import Collective, all_gather, average_gradient
@@ -96,13 +95,27 @@ def check_bucket(bucket_mib: float) -> None:
         raise ValueError(f"bucket_mib must be above 0, or inf for one collective; got {bucket_mib}.")
 
 
+class _Ignored(list[str]):
+    """The names that DistributedDataParallel is to leave alone in a model, but not in a copy of it.
+
+    A copied model computes by itself, and nobody else would average its gradients.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[str]:
+        return []
+
+
 def _leave_to_us(model: nn.Module, members: Sequence[Member]) -> None:
-    """Tell DistributedDataParallel to leave V alone, unless nothing would be left for it to do."""
+    """Tell DistributedDataParallel to leave V alone, unless nothing would be left for it to do.
+
+    It reads the names from this attribute of the model; its function that sets it also marks the parameters, which
+    would stay marked when the model is folded.
+    """
     ours = {id(member.V) for member in members}
     names = [name for name, p in model.named_parameters(remove_duplicate=False) if id(p) in ours]
     if any(p.requires_grad for p in model.parameters() if id(p) not in ours):
         already = getattr(model, "_ddp_params_and_buffers_to_ignore", [])
-        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, [*already, *names])
+        model._ddp_params_and_buffers_to_ignore = _Ignored([*already, *names])  # type: ignore[assignment]
 
 
 class _OwnRows(torch.autograd.Function):

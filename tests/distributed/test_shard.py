@@ -48,6 +48,15 @@ def test_uneven_shards_change_nothing(ranks: Pool, widths: tuple[int, ...], grou
         assert_same(state, networks.plain_state(model), 1e-6)
 
 
+@pytest.mark.parametrize("opted", [False, True], ids=["fully_shard", "shard_"])
+def test_adam_and_clipped_gradients_are_those_of_one_process(ranks: Pool, opted: bool):
+    wanted, wanted_norms = sharded.adam(opted)
+    assert min(wanted_norms) > 0.2
+    for state, norms in ranks.run(3, sharded.adam, opted):
+        assert norms == pytest.approx(wanted_norms, abs=1e-6)
+        assert_same(state, wanted, 1e-6)
+
+
 def test_whole_groups_are_gathered_once_as_rows_of_w_and_never_as_v(ranks: Pool):
     for counts, gathered in ranks.run(4, sharded.collectives, 4):
         assert {name: count for name, count in counts.items() if count} == {
@@ -103,6 +112,7 @@ def test_a_checkpoint_saved_on_four_ranks_goes_on_on_fewer(ranks: Pool, tmp_path
 
 def test_outside_of_a_forward_a_weight_is_whole_or_refused(ranks: Pool):
     model = networks.mlp((6, 10, 8, 3), group_size=4, scale=False)
+    scaled = networks.mlp((6, 10, 8, 3), group_size=4)
     for found in ranks.run(2, sharded.outside):
         torch.testing.assert_close(found["weight"], weight(model[0]).detach(), rtol=0, atol=1e-6)
         torch.testing.assert_close(found["evaluated"], model(networks.mlp_data(6, 3)[0]), rtol=0, atol=1e-6)
@@ -114,6 +124,14 @@ def test_outside_of_a_forward_a_weight_is_whole_or_refused(ranks: Pool):
             assert found[refused].startswith(
                 "TypeError: 0.weight is sharded among ranks (DTensor), and rows of a group"
             )
+        assert found["recenter"].startswith(
+            "ValueError: 0.weight is sharded among ranks (DTensor). Call recenter_ before"
+        )
+        torch.testing.assert_close(found["scaled"], weight(scaled[0]).detach(), rtol=0, atol=1e-6)
+        # The last columns are the norm of V and the range of the scale, over all ranks.
+        assert [line.split()[-4:] for line in found["report"].splitlines()] == [
+            line.split()[-4:] for line in str(on.inspect(scaled)).splitlines()
+        ]
         assert found["none"].startswith("ValueError: this FSDPSequential has no sharded free matrix")
 
 

@@ -121,6 +121,7 @@ def outside() -> dict[str, Any]:
     """Return what a weight and the diagnostics are outside of a forward, and what plain sharding says there."""
     opted = prepare(networks.mlp((6, 10, 8, 3), group_size=4, scale=False), True)
     x, _ = networks.mlp_data(6, 3)
+    scaled = prepare(networks.mlp((6, 10, 8, 3), group_size=4), True)
     opted.eval()
     with torch.no_grad():
         output = opted(x)
@@ -129,6 +130,9 @@ def outside() -> dict[str, Any]:
         "weight": weight(opted[0]).detach(),
         "errors": on.orthogonality_error(opted),
         "evaluated": output,
+        "scaled": weight(scaled[0]).detach(),
+        "report": str(on.inspect(scaled)),
+        "recenter": said(lambda: on.recenter_(opted)),
         "fold": said(lambda: on.fold_(opted)),
         "read": said(lambda: weight(plain[0])),
         "inspect": said(lambda: on.inspect(plain)),
@@ -148,3 +152,19 @@ def refusals() -> dict[str, str]:
         "twice": lambda: shard_(shard_(networks.mlp((4, 3, 2)), mesh), mesh),
     }
     return {name: said(call) for name, call in calls.items()}
+
+
+def adam(opted: bool) -> tuple[dict[str, Tensor], list[float]]:
+    """Train with AdamW and clipped gradients, and return the state and the norms before clipping."""
+    model = networks.mlp((6, 10, 7, 3))
+    model = prepare(model, opted) if dist.is_initialized() else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    x, y = networks.share(networks.mlp_data(6, 3))
+    norms = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+        norms.append(float(norm.full_tensor() if isinstance(norm, DTensor) else norm))
+        optimizer.step()
+    return full(model.state_dict()), norms

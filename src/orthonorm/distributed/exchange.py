@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -38,14 +39,33 @@ class Precision(NamedTuple):
 AS_IS = Precision()
 
 
-@dataclass
 class Member:
-    """One free matrix V and the parametrizations that map it (several where layers share it)."""
+    """One free matrix V and the parametrizations that map it (several where layers share it).
 
-    key: str
-    module: nn.Module
-    name: str
-    owners: list[OrthogonalWeightNorm]
+    It refers to them weakly: they refer to the exchange, and a model in a cycle would keep its process group alive
+    after `destroy_process_group`, until the interpreter ends, when the group's threads can no longer end in order.
+    """
+
+    def __init__(self, key: str, module: nn.Module, name: str) -> None:
+        self.key, self.name = key, name
+        self._module, self._owners = ref(module), list[ref[OrthogonalWeightNorm]]()
+
+    def add(self, owner: OrthogonalWeightNorm) -> None:
+        """Add a parametrization that maps this V."""
+        if owner not in self.owners:
+            self._owners.append(ref(owner))
+
+    @property
+    def owners(self) -> list[OrthogonalWeightNorm]:
+        """The parametrizations that map it."""
+        return [owner for weak in self._owners if (owner := weak()) is not None]
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that V is a weight of."""
+        module = self._module()
+        assert module is not None, "the model's forward runs, so its modules live"
+        return module
 
     @property
     def V(self) -> Tensor:
@@ -192,6 +212,11 @@ class DividedWeightNorm(OrthogonalWeightNorm):
         """Return the exchanged rows, or those of `V` where there are none."""
         rows = self.exchange.rows_of(self.index)
         return super().orthonormal_rows(self.exchange.outside(V)) if rows is None else rows
+
+    def factor(self) -> Tensor | float | bool:
+        """Return the scale; whole where `fully_shard` has sharded it and this is outside of its forward."""
+        scale = super().factor()
+        return self.exchange.outside(scale) if hasattr(scale, "full_tensor") else scale  # type: ignore[arg-type]
 
 
 def install(model: nn.Module, exchange: Exchange) -> None:

@@ -102,11 +102,16 @@ class OrthogonalWeightNorm(nn.Module):
 
     def weight_of(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the weight, of the shape of `V`, whose orthonormal rows are the given ones."""
-        if isinstance(self.scale, Tensor):
-            rows = rows * self.scale.view(*rows.shape[:-1], 1)
-        elif self.scale is not False:
-            rows = rows * self.scale
+        scale = self.factor()
+        if isinstance(scale, Tensor):
+            rows = rows * scale.view(*rows.shape[:-1], 1)
+        elif scale is not False:
+            rows = rows * scale
         return self.assemble(rows, V)
+
+    def factor(self) -> Tensor | float | bool:
+        """Return the scale g that the orthonormal rows are multiplied by; False for none."""
+        return self.scale
 
     def key(self) -> Hashable:
         """Return what decides the weight besides V and the values of a learned scale."""

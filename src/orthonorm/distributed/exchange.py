@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -39,33 +38,14 @@ class Precision(NamedTuple):
 AS_IS = Precision()
 
 
+@dataclass
 class Member:
-    """One free matrix V and the parametrizations that map it (several where layers share it).
+    """One free matrix V and the parametrizations that map it (several where layers share it)."""
 
-    It refers to them weakly: they refer to the exchange, and a model in a cycle would keep its process group alive
-    after `destroy_process_group`, until the interpreter ends, when the group's threads can no longer end in order.
-    """
-
-    def __init__(self, key: str, module: nn.Module, name: str) -> None:
-        self.key, self.name = key, name
-        self._module, self._owners = ref(module), list[ref[OrthogonalWeightNorm]]()
-
-    def add(self, owner: OrthogonalWeightNorm) -> None:
-        """Add a parametrization that maps this V."""
-        if owner not in self.owners:
-            self._owners.append(ref(owner))
-
-    @property
-    def owners(self) -> list[OrthogonalWeightNorm]:
-        """The parametrizations that map it."""
-        return [owner for weak in self._owners if (owner := weak()) is not None]
-
-    @property
-    def module(self) -> nn.Module:
-        """The module that V is a weight of."""
-        module = self._module()
-        assert module is not None, "the model's forward runs, so its modules live"
-        return module
+    key: str
+    module: nn.Module
+    name: str
+    owners: list[OrthogonalWeightNorm]
 
     @property
     def V(self) -> Tensor:

@@ -50,7 +50,9 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
             raise ValueError(
                 f"{key} is on the meta device, without values. Materialise and initialise the model, then {caller}."
             )
-        members.setdefault(id(V), Member(key, module, name)).add(owner)
+        member = members.setdefault(id(V), Member(key, module, name, []))
+        if owner not in member.owners:
+            member.owners.append(owner)
     if not members:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ before {caller}.")
     devices = sorted({str(member.V.device) for member in members.values()})

@@ -126,13 +126,11 @@ def _spread(layer: nn.Linear, mesh: DeviceMesh, style: str) -> None:
     inside = [Replicate()] if style == "colwise" else [Shard(-1)]
     outside = [Shard(-1)] if style == "colwise" else [Replicate()]
 
-    inputs_of_all = layer.in_features  # not the layer itself, which would be in a cycle with its hook
-
     def take(_: nn.Module, inputs: tuple[Tensor, ...], mesh: DeviceMesh) -> DTensor:
         x = inputs[0]
         if isinstance(x, DTensor):
             return x.redistribute(placements=inside)
-        shape = torch.Size((*x.shape[:-1], inputs_of_all))
+        shape = torch.Size((*x.shape[:-1], layer.in_features))
         return DTensor.from_local(
             x, mesh, inside, run_check=False, shape=shape, stride=torch.empty(shape, device="meta").stride()
         )

@@ -74,7 +74,7 @@ def test_the_weights_are_those_of_one_process_bit_for_bit(ranks: Pool, world: in
 STEPS = ["plain", "buckets", "penalty before", "penalty after", "two forwards", "accumulated", "checkpointed"]
 
 
-@pytest.mark.parametrize("what", [*STEPS, "copied", "folded"])
+@pytest.mark.parametrize("what", [*STEPS, "cached together", "copied", "folded"])
 def test_gradients_are_those_of_one_process(ranks: Pool, what: str):
     wanted = data_parallel.gradients(what)
     for found in ranks.run(3, data_parallel.gradients, what):

@@ -1,6 +1,7 @@
 """What a rank of data parallel training does."""
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -95,7 +96,8 @@ def gradients(what: str) -> dict[str, Tensor]:
         run = model
     x, y = networks.share(networks.mlp_data(6, 3))
     penalty = first_entry(model) * x.mean() if what == "penalty before" else 0
-    loss = nn.functional.cross_entropy(run(x), y) + penalty
+    with on.cached(model, together=True) if what == "cached together" else nullcontext():
+        loss = nn.functional.cross_entropy(run(x), y) + penalty
     if what == "penalty after":
         loss = loss + first_entry(model) * x.mean()
     if what == "two forwards":

@@ -181,6 +181,7 @@ def _begin(exchange: Exchange, module: nn.Module) -> None:
 class DividedWeightNorm(OrthogonalWeightNorm):
     """An `OrthogonalWeightNorm` that takes its rows from an exchange inside the model's forward; made by `divide_`."""
 
+    mapped_together = False  # its rows come from the exchange
     exchange: Exchange
     index: int
 

@@ -18,7 +18,7 @@ from .columns import orthonormalize_columns
 from .members import check_group
 from .moves import rows_per_rank
 
-__all__ = ["tensor_parallel_"]
+__all__ = ["STYLES", "ParallelWeightNorm", "tensor_parallel_"]
 
 STYLES = ("colwise", "rowwise")
 

@@ -45,6 +45,9 @@ class OrthogonalWeightNorm(nn.Module):
     Source: equation (3) of the paper.
     """
 
+    mapped_together = True
+    """Whether `cached(together=True)` may compute its rows with those of other weights, by `functional` alone."""
+
     def __init__(
         self,
         weight: Tensor,

@@ -71,8 +71,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the scale is squared",
         file="orthonorm/parametrizations/weight_norm.py",
-        old="rows = rows * self.scale.view(*rows.shape[:-1], 1)",
-        new="rows = rows * self.scale.view(*rows.shape[:-1], 1) ** 2",
+        old="rows = rows * scale.view(*rows.shape[:-1], 1)",
+        new="rows = rows * scale.view(*rows.shape[:-1], 1) ** 2",
         tests=("tests/test_parametrizations.py::test_a_learned_scale_starts_at_the_row_norms_and_learns",),
     ),
     Fault(

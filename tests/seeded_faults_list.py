@@ -71,8 +71,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the scale is squared",
         file="orthonorm/parametrizations/weight_norm.py",
-        old="rows = rows * self.scale.view(*rows.shape[:-1], 1)",
-        new="rows = rows * self.scale.view(*rows.shape[:-1], 1) ** 2",
+        old="rows = rows * scale.view(*rows.shape[:-1], 1)",
+        new="rows = rows * scale.view(*rows.shape[:-1], 1) ** 2",
         tests=("tests/test_parametrizations.py::test_a_learned_scale_starts_at_the_row_norms_and_learns",),
     ),
     Fault(
@@ -1176,5 +1176,40 @@ FAULTS: tuple[Fault, ...] = (
         old="for plain, key in free.items() if keep(plain)]",
         new="for plain, key in free.items()]",
         tests=("tests/test_inspect_command.py::test_a_filter_keeps_some_weights_by_name",),
+    ),
+    Fault(
+        name="the gradient is summed over ranks where data parallel training averages",
+        file="orthonorm/distributed/exchange.py",
+        old="return mean[:numel].to(dtype).div_(dist.get_world_size(exchange.group)), None, None, None",
+        new="return mean[:numel].to(dtype), None, None, None",
+        tests=("tests/distributed/test_divide.py::test_gradients_are_those_of_one_process[plain]",),
+    ),
+    Fault(
+        name="rows beyond a border get no gradient",
+        file="orthonorm/distributed/shard.py",
+        old="            moves.take_back(received, local, rank)",
+        new="            del received",
+        tests=("tests/distributed/test_shard.py::test_uneven_shards_change_nothing[borders cut groups]",),
+    ),
+    Fault(
+        name="columns on ranks are centred by each rank's mean",
+        file="orthonorm/distributed/columns.py",
+        old="X = X - sum_over_ranks(X.sum(-1, keepdim=True), group) / d",
+        new="X = X - X.mean(-1, keepdim=True)",
+        tests=("tests/distributed/test_tensor_parallel.py::test_gradients_through_the_sums_are_right_to_second_order",),
+    ),
+    Fault(
+        name="a rank steps only the first of the groups that it holds",
+        file="orthonorm/optim/blocks.py",
+        old="        if first <= a < stop",
+        new="        if first == a",
+        tests=("tests/distributed/test_stiefel.py::test_training_on_ranks_is_training_on_one_process",),
+    ),
+    Fault(
+        name="the planner forgets what the backward sends",
+        file="orthonorm/distributed/plan.py",
+        old="ring = (2 if moves else 3) * sum(",
+        new="ring = 1 * sum(",
+        tests=("tests/distributed/test_plan.py::test_operations_and_bytes_are_those_that_torch_counts[vgg-2-divide]",),
     ),
 )

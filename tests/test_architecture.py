@@ -34,6 +34,15 @@ LIBRARY: dict[str, set[str]] = {
     "inspect_command": {"functional", "parametrizations", "layer_rules", "convert", "diagnostics", "checkpoints"},
     "integrations": {"functional", "parametrizations", "diagnostics", "monitoring"},
     "distributed": {"functional", "parametrizations", "optim"},
+    "planning": {
+        "functional",
+        "parametrizations",
+        "layer_rules",
+        "convert",
+        "diagnostics",
+        "checkpoints",
+        "distributed",
+    },
     "__init__": {
         "functional",
         "parametrizations",
@@ -180,6 +189,7 @@ EXTRAS_OF = {
     "orthonorm.bench.optim": {"geoopt"},
     "orthonorm.bench.peers": {"geotorch"},
     "orthonorm.bench.networks": {"torchvision"},
+    "orthonorm.planning": {"torchvision"},
 }
 
 

@@ -15,7 +15,7 @@ from .functional.errors import group_errors
 from .layer_rules import Target
 from .parametrizations import OrthogonalWeightNorm
 
-__all__ = ["inspect_file", "read_tensors"]
+__all__ = ["inspect_file", "owners_in_file", "read_tensors"]
 
 _MARK = ".parametrizations."
 
@@ -70,6 +70,22 @@ def inspect_file(
             f"{path}: the filter keeps none of its {len(free)} weights, which are {', '.join([*free][:3])} ..."
         )
     return Inspection(tuple(rows))
+
+
+def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
+    """Return `(key, parametrization, tensor)` of each weight of a file that `inspect_file` would give a row.
+
+    Raises:
+        FileNotFoundError, ValueError, ImportError: as `inspect_file`.
+    """
+    tensors = read_tensors(path)
+    config = OLMConfig() if config is None else config
+    found = {plain: tensors[key] for key in tensors if _MARK in f".{key}" and (plain := _plain_key(key))}
+    if not found:
+        found = {key: W for key, W in tensors.items() if W.ndim > 1 and W.is_floating_point() and W[0].numel() > 2}
+    if not found:
+        raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
+    return [(key, _owner(key.rpartition(".")[2], V, config), V) for key, V in found.items()]
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:

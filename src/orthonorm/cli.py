@@ -22,6 +22,7 @@ def build_app() -> typer.Typer:
     from orthonorm.bench.command import bench
     from orthonorm.inspect_command import inspect
     from orthonorm.paper import commands
+    from orthonorm.planning import plan
 
     app = typer.Typer(
         name="orthonorm",
@@ -36,6 +37,7 @@ def build_app() -> typer.Typer:
     app.command("report")(commands.report)
     app.command("bench")(bench)
     app.command("inspect")(inspect)
+    app.command("plan")(plan)
     return app
 
 

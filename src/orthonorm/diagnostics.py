@@ -149,7 +149,7 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         error=_error(owner, V),
         condition=float(torch.tensor([1.0, *conditions], dtype=torch.float64).amax()),  # NaN wins, unlike in max()
         norm=norm,
-        scale=_scale_text(owner.scale),
+        scale=_scale_text(owner.factor()),
     )
 
 

@@ -30,7 +30,8 @@ def fold_(model: nn.Module) -> nn.Module:
         The model.
 
     Raises:
-        ValueError: if a weight carries a further parametrization besides ours; nothing is changed then.
+        ValueError: if a weight carries a further parametrization besides ours, or is sharded among ranks; nothing is
+            changed then.
 
     Example:
         >>> import torch, orthonorm as on
@@ -46,6 +47,11 @@ def fold_(model: nn.Module) -> nn.Module:
             raise ValueError(
                 f"{key} carries {count} parametrizations, "
                 "and folding ours alone would change the others. Remove them first (remove_parametrizations)."
+            )
+        if getattr(free_matrix(module, name), "device_mesh", None) is not None:
+            raise ValueError(
+                f"{key} is sharded among ranks (DTensor), and a folded model is whole. Gather the state (torch's "
+                "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."
             )
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]

@@ -25,7 +25,7 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
         The model.
 
     Raises:
-        ValueError: if `norm` is not positive, or the model has no orthogonal weight.
+        ValueError: if `norm` is not positive, or the model has no orthogonal weight, or one is sharded among ranks.
 
     Example:
         >>> import torch, orthonorm as on
@@ -40,6 +40,9 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
     found = list(orthogonal_weights(model))
     if not found:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
+    for key, module, name, _ in found:
+        if getattr(free_matrix(module, name), "device_mesh", None) is not None:
+            raise ValueError(f"{key} is sharded among ranks (DTensor). Call recenter_ before the model is sharded.")
     with torch.no_grad():
         for _, module, name, owner in found:
             V = free_matrix(module, name)

@@ -35,11 +35,11 @@ def call(*arguments: str) -> Result:
 def test_help_names_every_command():
     result = call("--help")
     assert result.exit_code == 0
-    for command in ("demo", "list", "run", "report", "bench", "inspect"):
+    for command in ("demo", "list", "run", "report", "bench", "inspect", "plan"):
         assert f" {command} " in result.output
 
 
-@pytest.mark.parametrize("command", ["demo", "list", "run", "report", "inspect"])
+@pytest.mark.parametrize("command", ["demo", "list", "run", "report", "inspect", "plan"])
 def test_help_of_a_command_explains_every_option(command: str):
     result = call(command, "--help")
     assert result.exit_code == 0

@@ -17,6 +17,7 @@ from orthonorm.functional.retractions import check_pair
 from orthonorm.functional.stiefel import project
 
 from .blocks import Blocks, batches, grad_of
+from .shards import check_shard
 
 __all__ = ["Params", "Start", "StiefelOptimizer"]
 
@@ -33,6 +34,8 @@ class Start(NamedTuple):
 
 class StiefelOptimizer(Optimizer):
     """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
+
+    _takes_shards = False
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self._starts: list[Start] | None = []
@@ -76,7 +79,7 @@ class StiefelOptimizer(Optimizer):
             return
         try:
             for param in self.param_groups[-1]["params"]:
-                _check_param(param, self.param_groups[-1]["group_size"])
+                _check_param(param, self.param_groups[-1]["group_size"], self._takes_shards)
             start = _put_on_manifold(self.param_groups[-1])
         except (TypeError, ValueError):
             self.param_groups.pop()
@@ -168,14 +171,16 @@ def _full_precision(device: torch.device) -> Iterator[None]:
             torch.set_float32_matmul_precision(common)
 
 
-def _check_param(param: Tensor, group_size: int | None) -> None:
+def _check_param(param: Tensor, group_size: int | None, shards: bool) -> None:
     if isinstance(param, UninitializedParameter):
         raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
     if getattr(param, "device_mesh", None) is not None:
-        raise TypeError(
-            "a sharded parameter (DTensor) holds only some rows of its weight; step it unsharded, or "
-            "use orthogonal_weight_norm, which trains an unconstrained weight"
-        )
+        if not shards:
+            raise TypeError(
+                "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
+                "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
+            )
+        check_shard(param, group_size)
     if param.is_complex():
         raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
     if param.dtype not in (torch.float32, torch.float64):

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from orthonorm.functional.layout import matrix_layout
 
+from .shards import held_rows, local
+
 __all__ = ["Blocks", "Place", "batches", "grad_of", "places"]
 
 # Matrices of one batch hold at most this many entries: temporaries stay in a processor's cache, and
@@ -23,7 +25,7 @@ class Place:
 
     index: int
     rows: slice | None
-    """Rows of the weight, or `None` for all of them."""
+    """Rows of the weight, or of this rank's part of it, or `None` for all of them."""
     columns: bool
     """Whether the block is the transpose, for a weight with orthonormal columns."""
     shape: tuple[int, ...]
@@ -33,27 +35,31 @@ class Place:
 
     def of(self, tensor: Tensor) -> Tensor:
         """The rows of a tensor shaped like the weight, flattened; a view where strides allow."""
+        tensor = local(tensor)
         if self.rows is not None:
             tensor = tensor[self.rows]
         return tensor if len(self.shape) == 2 else tensor.reshape(self.shape[0], -1)
 
     def write(self, tensor: Tensor, rows: Tensor) -> None:
         """Copy flattened rows into a tensor shaped like the weight."""
+        tensor = local(tensor)
         if self.rows is not None:
             tensor = tensor[self.rows]
         tensor.copy_(rows if len(self.shape) == 2 else rows.reshape(self.shape))
 
 
 @lru_cache(maxsize=4096)
-def places(shape: tuple[int, ...], group_size: int | None) -> tuple[Place, ...]:
-    """The places of a weight's groups."""
+def places(shape: tuple[int, ...], group_size: int | None, held: tuple[int, int] | None = None) -> tuple[Place, ...]:
+    """The places of a weight's groups; of those that this rank holds, if it has only some rows."""
     layout = matrix_layout(shape, group_size)
+    first, stop = (0, layout.n) if held is None else held
     if layout.transposed:
-        return (Place(0, None, True, tuple(shape), (layout.d, layout.n)),)
+        return (Place(0, None, True, tuple(shape), (layout.d, layout.n)),) if stop > first else ()
     whole = len(layout.sizes) == 1
     return tuple(
-        Place(i, None if whole else slice(a, b), False, (b - a, *shape[1:]), (b - a, layout.d))
+        Place(i, None if whole else slice(a - first, b - first), False, (b - a, *shape[1:]), (b - a, layout.d))
         for i, (a, b) in enumerate(layout.bounds)
+        if first <= a < stop
     )
 
 
@@ -101,10 +107,10 @@ def batches(params: list[Tensor], group_size: int | None) -> Iterator[Blocks]:
     """The groups of all parameters, those of one shape, dtype and device together."""
     alike: dict[tuple, list[Tensor]] = {}
     for param in params:
-        alike.setdefault((param.shape, param.dtype, param.device), []).append(param)
+        alike.setdefault((param.shape, held_rows(param), param.dtype, param.device), []).append(param)
     buckets: dict[tuple, Blocks] = {}
-    for (shape, *kind), same in alike.items():
-        for place in places(shape, group_size):
+    for (shape, held, *kind), same in alike.items():
+        for place in places(shape, group_size, held):
             key = (place.size, place.columns, *kind)
             bucket = buckets.setdefault(key, Blocks([], []))
             bucket.params.extend(same)

@@ -41,6 +41,9 @@ class StiefelSGD(StiefelOptimizer):
     orthonormal matrix. With `metric=None` the momentum is the plain sum of gradients. The paper's
     EI+QR is (canonical, qr) and its CI+QR (euclidean, qr): its two metrics have each other's name.
 
+    Of a weight that `fully_shard` has sharded on rows (DTensor) each rank steps the groups it holds,
+    without communication, where every group is whole on one rank.
+
     A weight is flattened to `n x d` (a convolution kernel to `(out, in/groups * k * k)`) and its
     rows are orthonormal; a tall one (`n > d`) has orthonormal columns. With `group_size` the rows are
     split into groups of at most that size, orthonormal by themselves, wide or tall. A transposed
@@ -62,9 +65,10 @@ class StiefelSGD(StiefelOptimizer):
         manifold: whether the weights of a group live on the manifold.
 
     Raises:
-        TypeError: a complex, half precision or sharded weight on the manifold.
+        TypeError: a complex or half precision weight on the manifold, or one sharded on other than its rows.
         ValueError: an illegal pair or option; a weight of fewer than two dimensions or with entries
-            that are not finite; weight decay that would do nothing.
+            that are not finite; weight decay that would do nothing; a sharded weight of which a rank
+            holds a part of a group.
 
     Example:
         >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
@@ -82,6 +86,8 @@ class StiefelSGD(StiefelOptimizer):
     Source: The paper's appendix on Riemannian optimization; Absil, Mahony, Sepulchre, Optimization Algorithms on
     Matrix Manifolds, 2008, chapters 3, 4 and 8.
     """
+
+    _takes_shards = True
 
     def __init__(
         self,

@@ -38,6 +38,7 @@ class Owner(Protocol):
     sizes: tuple[int, ...]
     center: bool
     method: str
+    mapped_together: bool
 
     def key(self) -> Hashable:
         """Return what decides the weight besides `sources`."""
@@ -198,7 +199,7 @@ def _fill(cache: _Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
     wanted: dict[Hashable, tuple[Owner, Tensor]] = {}
     for _, owner, V in owners:
         sources = owner.sources(V)
-        if _cacheable(sources):
+        if owner.mapped_together and _cacheable(sources):
             wanted[_key(owner, sources)] = owner, V
     rows = [Rows(owner.rows(V), owner.sizes, owner.center, owner.method) for owner, V in wanted.values()]
     for (key, (owner, V)), result in zip(wanted.items(), orthonormalize_together(rows), strict=True):

@@ -45,6 +45,9 @@ class OrthogonalWeightNorm(nn.Module):
     Source: equation (3) of the paper.
     """
 
+    mapped_together = True
+    """Whether `cached(together=True)` may compute its rows with those of other weights, by `functional` alone."""
+
     def __init__(
         self,
         weight: Tensor,
@@ -64,10 +67,10 @@ class OrthogonalWeightNorm(nn.Module):
         _check_weight(weight, label)
         check_center(center)
         choose_method(method, weight.device)
-        self.shape = tuple(weight.shape)
+        self.shape, self.label = tuple(weight.shape), label
         self.groups, self.transposed, self.constant_row = groups, transposed, constant_row
         _, n, d = self.rows(weight.detach()).shape
-        self.center, self.method, self.label = center, method, label
+        self.center, self.method = center, method
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
         self.limit = row_limit(d, center)
@@ -102,11 +105,16 @@ class OrthogonalWeightNorm(nn.Module):
 
     def weight_of(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the weight, of the shape of `V`, whose orthonormal rows are the given ones."""
-        if isinstance(self.scale, Tensor):
-            rows = rows * self.scale.view(*rows.shape[:-1], 1)
-        elif self.scale is not False:
-            rows = rows * self.scale
+        scale = self.factor()
+        if isinstance(scale, Tensor):
+            rows = rows * scale.view(*rows.shape[:-1], 1)
+        elif scale is not False:
+            rows = rows * scale
         return self.assemble(rows, V)
+
+    def factor(self) -> Tensor | float | bool:
+        """Return the scale g that the orthonormal rows are multiplied by; False for none."""
+        return self.scale
 
     def key(self) -> Hashable:
         """Return what decides the weight besides V and the values of a learned scale."""
@@ -115,7 +123,13 @@ class OrthogonalWeightNorm(nn.Module):
         return self.sizes, self.center, self.method, *layout, scale
 
     def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
-        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups."""
+        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.
+
+        Raises:
+            TypeError: if `V` is sharded among ranks, so that this process has only some of its rows.
+        """
+        if getattr(V, "device_mesh", None) is not None:
+            raise TypeError(_sharded(self.label))
         rows = as_rows(V, groups=self.groups, transposed=self.transposed)
         if self.constant_row is None:
             return rows
@@ -209,6 +223,14 @@ def _check_weight(weight: Tensor, label: str) -> None:
             f"{label} must have at least 2 dimensions, rows and their entries; got the shape {tuple(weight.shape)}. "
             "Biases and normalization weights stay as they are."
         )
+
+
+def _sharded(label: str) -> str:
+    return (
+        f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert the "
+        "model (orthogonalize_) before sharding it, read its weights inside the forward of a module that fully_shard "
+        "wraps, shard it with orthonorm.distributed, or gather its state and load that into an unsharded model."
+    )
 
 
 def _are_sizes(blocks: object) -> bool:

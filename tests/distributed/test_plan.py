@@ -1,0 +1,148 @@
+"""The planner against what torch counts on real ranks, and at the size of a cluster."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchvision.models import get_model
+from typer.testing import CliRunner, Result
+
+import orthonorm as on
+from on_ranks import networks, planned
+from on_ranks.pool import Pool
+from orthonorm import cli
+from orthonorm.distributed import plan
+from orthonorm.distributed.groups import share_out
+
+MEASURED = [(name, world, "divide") for name in ("vgg", "resnet50") for world in (1, 2, 4)]
+MEASURED += [("vgg", 4, "shard"), ("resnet50", 2, "shard")]
+
+
+@pytest.mark.parametrize(("name", "world", "setup"), MEASURED, ids=["-".join(map(str, case)) for case in MEASURED])
+def test_operations_and_bytes_are_those_that_torch_counts(ranks: Pool, name: str, world: int, setup: str):
+    found = plan(networks.large(name, values=False), world, setup=setup)
+    measured = ranks.run(world, planned.measured, name, setup)
+    assert [collectives for _, _, collectives in measured] == [found.collectives] * world
+    for (operations, sent, _), planned_operations, planned_sent in zip(
+        measured, found.operations, found.sent, strict=True
+    ):
+        assert planned_operations == pytest.approx(operations, rel=0.05)
+        assert planned_sent == pytest.approx(sent, rel=0.05)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", ["vgg", "resnet50"])
+def test_a_rank_does_at_most_1_15_of_its_equal_share(name: str, world: int):
+    found = plan(networks.large(name, values=False), world)
+    assert max(found.operations) <= 1.15 / world * found.single
+
+
+@given(costs=st.lists(st.integers(1, 50), min_size=1, max_size=12), ranks=st.integers(1, 4))
+def test_work_is_shared_out_within_grahams_bound(costs: list[int], ranks: int):
+    owners = share_out(costs, ranks)
+    loads = [sum(cost for cost, owner in zip(costs, owners, strict=True) if owner == rank) for rank in range(ranks)]
+    assert sum(loads) == sum(costs)
+    best = min(max(split) for split in splits(costs, ranks))
+    assert max(loads) <= (4 / 3 - 1 / (3 * ranks)) * best + 1e-9
+
+
+def splits(costs: list[int], ranks: int) -> set[tuple[int, ...]]:
+    """Every way to split the work, as sorted loads."""
+    found = {(0,) * ranks}
+    for cost in costs:
+        found = {tuple(sorted((*loads[:i], loads[i] + cost, *loads[i + 1 :]))) for loads in found for i in range(ranks)}
+    return found
+
+
+@pytest.mark.parametrize("setup", ["divide", "shard"])
+def test_a_cluster_of_1024_ranks_is_simulated(setup: str):
+    model = networks.large("resnet50", values=False)
+    found = plan(model, 1024, setup=setup)
+    assert sum(found.operations) == found.single == plan(model, 1).single
+    groups = sum(len(owner.sizes) for owner in owners(model))
+    assert found.groups == groups == 420
+    # More ranks than groups: one group a rank at most when divided, and the dearest group is the limit.
+    assert found.idle == 1024 - groups if setup == "divide" else found.idle > 1024 - groups
+    assert f"{found.idle} ranks idle" in str(found)
+    assert len(str(found).splitlines()) < 8
+
+
+def owners(model: torch.nn.Module) -> list[on.OrthogonalWeightNorm]:
+    return [module for module in model.modules() if isinstance(module, on.OrthogonalWeightNorm)]
+
+
+def test_the_summary_has_a_row_for_each_of_a_few_ranks():
+    text = str(plan(torch.nn.Sequential(on.OrthogonalLinear(64, 30, group_size=8)), 4, setup="shard"))
+    assert text.startswith("shard: 4 groups of rows in 1 weights, on 4 ranks\n")
+    # 30 rows in groups of 8, 8, 7, 7 with borders at 8, 16, 24: the last border cuts 23 to 30 after one row.
+    assert "groups cut by a border between ranks: 1 (their rows beyond it travel" in text
+    assert [line.split(":")[0] for line in text.splitlines()[4:]] == [f"rank {rank:2d}" for rank in range(4)]
+
+
+def test_a_cut_group_costs_its_smaller_part_both_ways():
+    whole = plan(torch.nn.Sequential(on.OrthogonalLinear(64, 32, group_size=8)), 4, setup="shard")
+    assert len(set(whole.sent)) == 1
+    cut = plan(torch.nn.Sequential(on.OrthogonalLinear(64, 30, group_size=8)), 4, setup="shard")
+    # Row 23, of 64 float32, goes from rank 2 to rank 3, and its gradient back.
+    extra = [sent - min(cut.sent) for sent in cut.sent]
+    assert extra == [0, 0, 256, 256]
+
+
+WRONG_CALLS: dict[str, tuple[Any, type[Exception], str]] = {
+    "plain model": (lambda: plan(torch.nn.Linear(8, 4), 2), ValueError, "has no orthogonal weight to plan for"),
+    "ranks": (lambda: plan(on.OrthogonalLinear(8, 4), 0), ValueError, "ranks must be at least 1; got 0"),
+    "no number": (lambda: plan(on.OrthogonalLinear(8, 4), 2.0), TypeError, "whole number; got 2.0"),  # type: ignore[arg-type]
+    "setup": (lambda: plan(on.OrthogonalLinear(8, 4), 2, setup="ddp"), ValueError, "'divide', 'shard'; got 'ddp'"),
+    "not a module": (lambda: plan(3, 2), TypeError, "must be a torch.nn.Module; got int"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.usefixtures("unenforced")
+@pytest.mark.parametrize(("call", "error", "message"), WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_wrong_calls_say_the_rule_and_the_cure(call: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=re.escape(message)):
+        call()
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.build_app(), ["plan", *arguments], catch_exceptions=False)
+
+
+def test_the_command_plans_a_model_by_name():
+    with torch.device("meta"):
+        model = get_model("resnet18")
+    on.orthogonalize_(model, on.OLMConfig(group_size=64))
+    result = command("resnet18", "--ranks", "1024")
+    assert result.exit_code == 0
+    assert result.output.strip() == str(plan(model, 1024))
+
+
+def test_the_command_plans_a_checkpoint_plain_or_converted(tmp_path: Path):
+    plain = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.Linear(30, 20))
+    torch.save(plain.state_dict(), tmp_path / "plain.pt")
+    on.orthogonalize_(plain, on.OLMConfig(group_size=16), lambda module, _: isinstance(module, torch.nn.Linear))
+    torch.save(plain.state_dict(), tmp_path / "converted.pt")
+    wanted = str(plan(plain, 2, setup="shard"))
+    for name in ("plain.pt", "converted.pt"):
+        options = ("--ranks", "2", "--group-size", "16", "--setup", "shard")
+        assert command(str(tmp_path / name), *options).output.strip() == wanted
+
+
+MISTAKES = {
+    "no model": (("resnet51",), "'resnet51' is no file and no model of torchvision"),
+    "no file": (("weights.pt",), "there is no file weights.pt"),
+    "ranks": (("resnet18", "--ranks", "0"), "ranks must be at least 1; got 0"),
+    "setup": (("resnet18", "--setup", "ddp"), "setup must be one of 'divide', 'shard'; got 'ddp'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_of_the_command_is_one_line(arguments: tuple[str, ...], message: str):
+    result = command(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1

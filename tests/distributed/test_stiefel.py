@@ -1,0 +1,43 @@
+"""Weights on the Stiefel manifold, replicated or sharded, go the way they go in one process."""
+
+import pytest
+import torch
+
+from on_ranks import stiefel
+from on_ranks.pool import Pool
+from orthogonal_layers import error_of_rows, weight
+
+# Ranks, and rows of the two weights on the manifold: equal shards, and a last one of fewer rows.
+ROWS = [(1, 16, 12), (2, 16, 7), (3, 12, 11), (4, 16, 16)]
+
+
+@pytest.mark.parametrize(("world", "first", "second"), ROWS, ids=[f"{world} ranks" for world, _, _ in ROWS])
+@pytest.mark.parametrize("setup", ["data parallel", "fully_shard"])
+def test_training_on_ranks_is_training_on_one_process(ranks: Pool, setup: str, world: int, first: int, second: int):
+    wanted, _ = stiefel.train("one process", first, second)
+    assert (wanted["0.weight"] - weight(stiefel.network(first, second)[0])).abs().max() > 1e-2
+    for state, collectives in ranks.run(world, stiefel.train, setup, first, second):
+        assert collectives == {}
+        assert error_of_rows(state["0.weight"], (4,) * (first // 4)) < 2e-6
+        for key, value in wanted.items():
+            torch.testing.assert_close(state[key], value, rtol=0, atol=1e-6)
+
+
+SAID = {
+    "cut": (
+        "ValueError: a sharded weight on the manifold needs whole groups of rows on each rank; 2 ranks hold 3 rows "
+        "each of a weight of shape (6, 8), which is 6 orthonormal rows of length 8. Use group_size=3, 1, or keep it out"
+    ),
+    "cut groups": "ValueError: a sharded weight on the manifold needs whole groups",
+    "columns": "TypeError: a sharded weight on the manifold must be sharded on its rows",
+    "Adam": "TypeError: this optimizer keeps one number a group",
+    "fits": "nothing was raised",
+    "replicated": "nothing was raised",
+}
+
+
+def test_a_weight_with_a_cut_group_is_refused(ranks: Pool):
+    for found in ranks.run(2, stiefel.refusals):
+        assert found.keys() == SAID.keys()
+        for name, message in SAID.items():
+            assert found[name].startswith(message), (name, found[name])

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,18 @@ def in_thread(run: Run, folder: Path, settings: Settings) -> tuple[threading.Thr
     return thread, raised
 
 
+def own_processes() -> list[BaseProcess]:
+    """The processes of runs: other tests of this session keep some of another kind."""
+    return [process for process in multiprocessing.active_children() if process.name.startswith("ForkServer")]
+
+
 def kill_second(run: Run, folder: Path) -> None:
     """Kill the second process of a run once there is a checkpoint."""
     end = time.monotonic() + 60
     while not work_path(folder, run, ".ckpt").exists():
         assert time.monotonic() < end
         time.sleep(0.005)
-    children = sorted(multiprocessing.active_children(), key=lambda process: int(re.split("[-:]", process.name)[-1]))
+    children = sorted(own_processes(), key=lambda process: int(re.split("[-:]", process.name)[-1]))
     pid = children[1].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -137,7 +143,7 @@ def killed_and_continued(run: Run, folder: Path, settings: Settings) -> Record:
     kill_second(run, folder)
     thread.join(timeout=30)
     assert not thread.is_alive()
-    assert multiprocessing.active_children() == []
+    assert own_processes() == []
     (error,) = raised
     assert isinstance(error, ProcessDied)
     assert "process 1 of 2 ended with signal 9 (SIGKILL); all were stopped, and the same command con" in str(error)

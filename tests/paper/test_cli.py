@@ -85,7 +85,7 @@ def test_devices_share_a_run_and_precision_is_another_experiment(tiny, monkeypat
     monkeypatch.setitem(experiments.EXPERIMENTS, "tests", Experiment(*SMALL, lambda: runs))
     monkeypatch.chdir(tmp_path)
     shared = call("run", "tests", "--device", "cpu", "--devices", "2", "--strategy", "ddp", "--threads", "1")
-    assert "1 of 1 runs recorded in results/tests: 1 completed" in shared.output
+    assert "1 of 1 run recorded in results/tests: 1 completed" in shared.output
     call("run", "tests", "--device", "cpu", "--precision", "bf16-mixed", "--channels-last")
     (two,) = read_folder(tmp_path / "results" / "tests")
     (half,) = read_folder(tmp_path / "results" / "tests-bf16-mixed")

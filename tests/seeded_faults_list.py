@@ -1050,6 +1050,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_together.py::test_types_are_kept_apart",),
     ),
     Fault(
+        name="forward mode over forward mode is let through",
+        file="orthonorm/functional/forward_mode.py",
+        old=" > 1:",
+        new=" > 9:",
+        tests=("tests/functional/test_transforms.py::test_forward_mode_over_forward_mode_is_refused",),
+    ),
+    Fault(
         name="centred and uncentred weights are mapped alike together",
         file="orthonorm/functional/together.py",
         old="            pieces[size, center, ",

@@ -73,4 +73,11 @@ def test_a_gradient_of_some_weights_only():
     (expected,) = torch.autograd.grad(alone.sin().sum(), weights[3].V)
     (got,) = torch.autograd.grad(together[3].sin().sum(), weights[3].V)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+def test_empty_weights_and_none_at_all():
     assert orthonormalize_together([]) == []
+    empty = Rows(torch.zeros(1, 0, 5), (), True, "eigh"), Rows(torch.zeros(0, 4, 5), (4,), True, "eigh")
+    (a, b, c) = orthonormalize_together([*empty, network("eigh")[0]])
+    assert (a.shape, b.shape) == ((1, 0, 5), (0, 4, 5))
+    torch.testing.assert_close(c[:, :4] @ c[:, :4].mT, torch.eye(4, dtype=c.dtype)[None], rtol=0, atol=1e-12)

@@ -1,5 +1,6 @@
 """torch.func, autocast and torch.compile give what the plain call gives."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -100,6 +101,25 @@ def test_directional_derivative_is_a_product_with_the_jacobian(center: bool, met
     dW = torch.func.jvp(phi, (V,), (dV,))[1]
     expected = torch.einsum("abij,ij->ab", torch.func.jacrev(phi)(V), dV)
     torch.testing.assert_close(dW, expected, **CLOSE)
+
+
+def test_forward_mode_over_forward_mode_is_refused(method: str):
+    V, D = batch(2, 4, 7)
+
+    def along(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda v: torch.func.jvp(function, (v,), (D,))[1]
+
+    Sigma = V @ V.T + torch.eye(4)
+    for function, x in ((partial(orthonormalize, method=method), V), (partial(inverse_sqrt, method=method), Sigma)):
+        with pytest.raises(RuntimeError, match=r"forward mode over forward mode .* Take forward over reverse"):
+            torch.func.jacfwd(torch.func.jacfwd(function))(x)
+    with pytest.raises(RuntimeError, match="forward mode over forward mode"):
+        along(along(partial(orthonormalize, method=method)))(V)
+    # What the message advises is right.
+    gradient = torch.func.grad(partial(loss, center=True, method=method))
+    small = 1e-6 * D
+    expected = (gradient(V + small) - gradient(V - small)) / 2e-6
+    torch.testing.assert_close(along(gradient)(V), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_an_autocast_region_changes_nothing(center: bool, method: str):

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .forward_mode import refuse_nested_forward_mode
 from .roots import METHODS, choose_method
 
 __all__ = ["inverse_sqrt", "lyapunov", "root", "working_dtype"]
@@ -71,6 +72,7 @@ class _InverseSqrt(torch.autograd.Function):
 class _InverseSqrtForward(_InverseSqrt):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        refuse_nested_forward_mode()
         P, basis, numbers = ctx.saved_tensors
         return -P @ lyapunov(P, P @ tangent @ P, basis, numbers, ctx.method) @ P, None, None
 
@@ -98,6 +100,7 @@ class _Lyapunov(torch.autograd.Function):
 class _LyapunovForward(_Lyapunov):
     @staticmethod
     def jvp(ctx: Any, dP: Tensor, dQ: Tensor, *_: Any) -> Tensor:  # type: ignore[override]
+        refuse_nested_forward_mode()
         P, Y, basis, numbers = ctx.saved_tensors
         return lyapunov(P, dQ - dP @ Y - Y @ dP, basis, numbers, ctx.method)
 

@@ -25,7 +25,8 @@ def orthonormalize(
 
     Rows are orthonormal within a group; rows of different groups are not orthogonal to each other. `W` does not depend
     on the size of `V`. Gradients are exact and finite for every spectrum of `V`, equal singular values included, in
-    reverse and forward mode and to second order; `torch.vmap` and `torch.compile` work.
+    reverse and forward mode and to second order; `torch.vmap` and `torch.compile` work. Forward mode over forward mode,
+    which torch gets wrong, is refused.
 
     Args:
         V: one or more matrices, of a real floating type. Sigma is formed in float64 where the device has it.

@@ -50,6 +50,9 @@ def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
     pieces: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     batches: list[list[Tensor]] = []
     for k, (V, sizes, center, method) in enumerate(weights):
+        if V.numel() == 0:
+            batches.append([V.clone()])
+            continue
         runs = runs_of_equal_size(sizes)
         parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
         batches.append([part.reshape(-1, size, V.shape[-1]) for part, (size, _) in zip(parts, runs, strict=True)])
@@ -82,6 +85,8 @@ def _map_joined(Vs: Sequence[Tensor], center: bool, method: str) -> list[Tensor]
 
 
 def _assemble(parts: Sequence[Tensor], V: Tensor) -> Tensor:
+    if V.numel() == 0:
+        return parts[0]
     m, _, d = V.shape
     maps = [part.reshape(m, -1, d) for part in parts]
     return maps[0] if len(maps) == 1 else torch.cat(maps, dim=-2)

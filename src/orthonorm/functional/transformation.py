@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .forward_mode import refuse_nested_forward_mode
 from .inverse_sqrt import lyapunov, root, working_dtype
 from .roots import METHODS
 
@@ -137,6 +138,7 @@ class _Orthonormalize(torch.autograd.Function):
 class _OrthonormalizeForward(_Orthonormalize):
     @staticmethod
     def jvp(ctx: Any, _center: None, _method: None, *dVs: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        refuse_nested_forward_mode()
         P, basis, numbers, *saved = ctx.saved_tensors
         counts, Ws = [len(W) for W in saved], [W.to(P.dtype) for W in saved]
         dXs = [(torch.zeros_like(W) if dV is None else dV).to(P.dtype) for dV, W in zip(dVs, Ws, strict=True)]

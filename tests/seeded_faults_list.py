@@ -944,6 +944,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/paper/test_curves.py::test_training_is_solid_and_test_dashed_with_triangles",),
     ),
     Fault(
+        name="every rate of a method is drawn",
+        file="orthonorm/paper/reports/curves.py",
+        old="found if chosen is None else [chosen]",
+        new="found",
+        tests=("tests/paper/test_curves.py::test_of_several_rates_the_one_with_the_lowest_training_loss_is_drawn",),
+    ),
+    Fault(
         name="a full experiment is judged on the seeds that it has",
         file="orthonorm/paper/reports/verdicts.py",
         old="layout.seeds if placed.variant == FULL else layout.reduced_seeds",

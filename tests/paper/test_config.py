@@ -78,7 +78,7 @@ NUMBERS = {
     "imagenet-resnet34": 2,
     "imagenet-preresnet34": 2,
     "pie-5k": 3 * 11 * 3,
-    "vgg-5k": 3 * 5 * 2,
+    "vgg-5k": 3 * 7 * 2,
     "inception-5k": 3 * 3 * 2,
     "wrn-5k": 3 * 4 * 2,
     "copying": 3 * 2 * 5 * 3,

@@ -71,7 +71,7 @@ def test_a_panel_for_each_data_set_with_data_set_budget_and_seeds_at_the_foot(dr
     assert [axis.get_title() for axis in figure.axes] == ["(a) CIFAR-10", "(b) CIFAR-100"]
     assert [len(axis.get_lines()) for axis in figure.axes] == [2, 2]
     foot = " ".join(figure.get_supxlabel().split())
-    assert foot.startswith("Solid: training; dashed with triangles: test; mean over the seeds. made-up numbers;")
+    assert foot.startswith("Solid: training; dashed with triangles: test; mean over the seeds; made-up numbers;")
     assert foot.endswith("batch 256: 3 epochs of 10 steps, constant rate; seeds 0, 1")
     assert {axis.get_yscale() for axis in figure.axes} == {"linear"}
 
@@ -92,10 +92,15 @@ def test_a_synthetic_figure_says_so_in_titles_legend_and_foot(drawn: list[Figure
     assert drawn[0].get_supxlabel().startswith("Synthetic data. ")
 
 
-def test_every_rate_of_a_method_is_a_line_of_its_own(drawn: list[Figure]):
-    records = [*seeds_of("vgg-5k", "OLM", (9.0,), lr=0.5), *seeds_of("vgg-5k", "OLM", (8.0,), lr=0.1)]
+def test_of_several_rates_the_one_with_the_lowest_training_loss_is_drawn(drawn: list[Figure]):
+    records = [
+        errors_record("vgg-5k", "OLM", (20.0, 5.0), train=(30.0, 9.0), lr=0.1),
+        errors_record("vgg-5k", "OLM", (20.0, 6.0), train=(30.0, 8.0), lr=0.5),
+        errors_record("vgg-5k", "plain", (20.0, 6.0), train=(30.0, 8.0), lr=0.5),
+    ]
     draw("vgg", REDUCED, records)
-    assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["OLM, rate 0.1", "OLM, rate 0.5"]
+    assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["plain", "OLM, rate 0.5"]
+    assert "of several rates the one with the lowest training loss" in " ".join(drawn[0].get_supxlabel().split())
 
 
 def test_nothing_is_drawn_where_no_epoch_was_recorded(drawn: list[Figure]):

@@ -32,7 +32,7 @@ def pie_5k() -> list[Run]:
 
 def vgg_5k() -> list[Run]:
     """VGG at a quarter of its width."""
-    methods = ("plain", "plain-he", "WN", "OLM-L2", "OLM")
+    methods = ("plain", "plain-he", "plain-orthogonal", "WN", "OLM-L2", "OLM-L4", "OLM")
     return _runs("vgg-5k", "vgg", {"width": 0.25}, methods, (0.02, 0.05), epochs=5)
 
 

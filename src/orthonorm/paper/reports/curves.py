@@ -23,6 +23,8 @@ TRAIN, TEST = "train_error", "test_error"
 SOLID = {"linestyle": "-", "linewidth": 1.1}
 DASHED = {"linestyle": "--", "linewidth": 1.0, "marker": "^", "markersize": 3.0}
 _TRIANGLES = 10
+# The most methods that a layout has.
+_COLOURS = (*COLOURS, "#a6761d", "#b3b300")
 
 
 def draw_errors(placed: Placed, stem: Path) -> list[Path]:
@@ -67,15 +69,13 @@ def draw_error(axis: Axes, cell: Cell, field: str, colour: str, label: str | Non
 
 
 def _lines(placed: Placed, key: str) -> Iterator[tuple[str, str, Cell]]:
+    """The cell that stands for each method; all of its cells where every rate diverged."""
     for index, row in enumerate(placed.rows):
-        found = placed.cells(key, row)
-        for cell in found:
-            title = placed.row_title(row)
-            yield (
-                title if len(found) == 1 else f"{title}, rate {cell.run.lr:g}",
-                COLOURS[index % len(COLOURS)],
-                cell,
-            )
+        found, chosen = placed.cells(key, row), placed.chosen(key, row)
+        title = placed.row_title(row)
+        for cell in found if chosen is None else [chosen]:
+            label = title if len(found) == 1 else f"{title}, rate {cell.run.lr:g}"
+            yield label, _COLOURS[index % len(_COLOURS)], cell
 
 
 def _title(placed: Placed, key: str, fields: Sequence[str]) -> str:
@@ -87,5 +87,9 @@ def _title(placed: Placed, key: str, fields: Sequence[str]) -> str:
 
 def _foot(placed: Placed, count: int) -> str:
     synthetic = "Synthetic data. " if placed.variant == SYNTHETIC else ""
-    text = f"{synthetic}Solid: training; dashed with triangles: test; mean over the seeds. {budget(placed.records)}"
+    several = any(len(placed.cells(key, row)) > 1 for key in placed.columns for row in placed.rows)
+    rate = "of several rates the one with the lowest training loss; " if several else ""
+    text = (
+        f"{synthetic}Solid: training; dashed with triangles: test; mean over the seeds; {rate}{budget(placed.records)}"
+    )
     return "\n".join(textwrap.wrap(text, 72 * count))

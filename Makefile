@@ -43,7 +43,7 @@ model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an ho
 	$(BIN)/python tests/what_works.py
 
 docs: $(DEV) ## Build the site into site/; a warning is an error
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
 	$(BIN)/python -m mkdocs serve

@@ -2,7 +2,7 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list demo test check format-check lint types pytest seeded-faults bench clean
+.PHONY: help model-list demo test check format-check lint types pytest seeded-faults docs docs-serve bench clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -17,7 +17,7 @@ help: ## List the commands
 demo: $(DEMO) ## Train orthogonal and plain networks on real digits and compare them (main job)
 	$(BIN)/orthonorm demo
 
-test: check pytest seeded-faults ## Run every check and every test
+test: check docs pytest seeded-faults ## Run every check and every test
 
 check: format-check lint types ## Run the static checks only: format, lint, types
 
@@ -42,6 +42,12 @@ model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an ho
 	OMP_NUM_THREADS=1 $(BIN)/python tests/model_list.py
 	$(BIN)/python tests/what_works.py
 
+docs: $(DEV) ## Build the site into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
+	$(BIN)/python -m mkdocs serve
+
 bench: $(DEV) ## Measure accuracy and speed, peer libraries beside
 	$(BIN)/orthonorm bench
 
@@ -51,9 +57,9 @@ clean: ## Remove the environment and all that is generated, but results
 
 # The extras of `demo` are among those of `test`, so the first file only says "at least these".
 $(DEMO): pyproject.toml constraints.txt
-	@if [ -e $(DEV) ]; then .ci/environment paper,dev && touch $(DEV); else .ci/environment paper; fi
+	@if [ -e $(DEV) ]; then .ci/environment paper,dev,docs && touch $(DEV); else .ci/environment paper; fi
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt
-	@.ci/environment paper,dev
+	@.ci/environment paper,dev,docs
 	@touch $(DEMO) $@

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import orthonorm as on
+from orthonorm.checkpoints import owners_in_file
 
 CONFIG = on.OLMConfig(group_size=4, scale=True)
 
@@ -99,3 +100,17 @@ def test_wrong_files(write: Callable[[Path], Path], exception: type[Exception], 
     with warnings.catch_warnings(), pytest.raises(exception, match=message):
         on.inspect_file(write(tmp_path / "model"))
     assert not Trap.ran
+
+
+def test_a_tensor_without_rows_gets_no_row(tmp_path: Path):
+    torch.save({"none.weight": torch.zeros(0, 5), "w": torch.randn(4, 9)}, tmp_path / "model.pt")
+    assert [row.weight for row in on.inspect_file(tmp_path / "model.pt").layers] == ["w"]
+    assert [key for key, _, _ in owners_in_file(tmp_path / "model.pt")] == ["w"]
+
+
+def test_a_zero_row_counts_as_an_error_of_one(tmp_path: Path):
+    W = torch.eye(4, 9)
+    W[2] = 0
+    torch.save({"w": W}, tmp_path / "model.pt")
+    (row,) = on.inspect_file(tmp_path / "model.pt").layers
+    assert row.error == 1.0

@@ -60,7 +60,7 @@ def inspect_file(
     if free:
         rows = [_free_row(plain, key, tensors, config) for plain, key in free.items() if keep(plain)]
     else:
-        matrices = {key: W for key, W in tensors.items() if W.ndim > 1 and W.is_floating_point() and W[0].numel() > 2}
+        matrices = {key: W for key, W in tensors.items() if _is_matrix(W)}
         rows = [_plain_row(key, W, config) for key, W in matrices.items() if keep(key)]
         free = matrices
     if not free:
@@ -82,10 +82,14 @@ def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tu
     config = OLMConfig() if config is None else config
     found = {plain: tensors[key] for key in tensors if _MARK in f".{key}" and (plain := _plain_key(key))}
     if not found:
-        found = {key: W for key, W in tensors.items() if W.ndim > 1 and W.is_floating_point() and W[0].numel() > 2}
+        found = {key: W for key, W in tensors.items() if _is_matrix(W)}
     if not found:
         raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
     return [(key, _owner(key.rpartition(".")[2], V, config), V) for key, V in found.items()]
+
+
+def _is_matrix(W: Tensor) -> bool:
+    return W.ndim > 1 and W.is_floating_point() and len(W) > 0 and W[0].numel() > 2
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -169,5 +173,6 @@ def _plain_row(key: str, W: Tensor, config: OLMConfig) -> LayerReport:
     owner = _owner(key.rpartition(".")[2], W, config)
     rows = owner.rows(W).to(torch.float64)
     norms = rows.norm(dim=-1, keepdim=True)
-    error = float(group_errors(rows / norms, owner.sizes).amax())
+    unit = rows / torch.where(norms > 0, norms, 1.0)  # a zero row stays one, an error of 1
+    error = float(group_errors(unit, owner.sizes).amax())
     return replace(report_weight(key, owner, W), error=error, scale=f"{norms.min():.3g} to {norms.max():.3g}")

@@ -1,5 +1,6 @@
 """Many weights mapped at once give what each gives by itself, and so do their gradients."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -81,3 +82,20 @@ def test_empty_weights_and_none_at_all():
     (a, b, c) = orthonormalize_together([*empty, network("eigh")[0]])
     assert (a.shape, b.shape) == ((1, 0, 5), (0, 4, 5))
     torch.testing.assert_close(c[:, :4] @ c[:, :4].mT, torch.eye(4, dtype=c.dtype)[None], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("center", [True, False])
+def test_a_batch_of_gradients_of_some_weights_only_is_a_loop(center: bool):
+    Vs = [torch.randn(1, 3, d, dtype=torch.float64, requires_grad=True) for d in (6, 5)]
+
+    def both(*Vs: Tensor) -> list[Tensor]:
+        return orthonormalize_together([Rows(V, (3,), center, "eigh") for V in Vs])
+
+    # Batches of gradients are checked for one result at a time: the other's is missing.
+    assert torch.autograd.gradcheck(lambda *Vs: tuple(both(*Vs)), Vs, check_batched_grad=True)
+    Ws = both(*Vs)
+    batch = torch.randn(4, 1, 3, 6, dtype=torch.float64)
+    got = torch.autograd.grad(Ws[0], Vs, batch, is_grads_batched=True, retain_graph=True)
+    expected = torch.stack([torch.autograd.grad(Ws[0], Vs[0], G, retain_graph=True)[0] for G in batch])
+    torch.testing.assert_close(got[0], expected, rtol=0, atol=1e-12)
+    assert not got[1].any()

@@ -130,7 +130,10 @@ class _Orthonormalize(torch.autograd.Function):
         G = [torch.zeros_like(W) if G is None else G for G, W in zip(Gs, Ws, strict=True)]
         inputs = ctx.center, ctx.method, H, P, basis, numbers, *Ws, *G
         with torch.autocast(Ws[0].device.type, enabled=False):
-            if H is not None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            # A zero that stands in for a missing G has no batch dimension under `is_grads_batched`, which hides the
+            # batch from the node and from its rule for vmap: such a zero cannot be subtracted from in place.
+            missing = any(G is None for G in Gs)
+            if H is not None or missing or torch.is_grad_enabled() or torch.compiler.is_compiling():
                 return None, None, *_adjoint(*inputs)
             return None, None, *_AdjointInPlace.apply(*inputs)
 

@@ -210,6 +210,21 @@ def test_functional_transforms_pass_by_the_cache(model: nn.Module):
         torch.testing.assert_close(got[name], value)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
+def test_a_weight_first_read_inside_a_transform_is_not_kept(model: nn.Module, transform):
+    x = torch.randn(4, 6)
+    expected = transform(model)(x)
+    model(x).square().sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    with on.cached(model):
+        torch.testing.assert_close(transform(model)(x), expected)
+        model(x).square().sum().backward()
+    for p, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
 def test_what_cannot_be_cached_is_refused():
     with pytest.raises(ValueError, match="Sequential has no orthogonal weight"), on.cached(nn.Sequential()):
         raise AssertionError

@@ -123,3 +123,48 @@ def test_no_grad_and_functional_call_see_their_own_weights():
     expected = copy.deepcopy(model)
     expected.load_state_dict(other)
     torch.testing.assert_close(torch.func.functional_call(model, other, (x,)), expected(x), rtol=0, atol=1e-5)
+
+
+def test_a_hook_that_fails_before_an_inner_call_leaves_the_outer_one_alone():
+    def fail(*_: object) -> None:
+        raise ValueError("refused")
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.inner = on.OrthogonalLinear(6, 6), on.OrthogonalLinear(6, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = self.layer.weight
+            with pytest.raises(ValueError, match="refused"):
+                self.inner(x)
+            assert self.layer.weight is weight
+            return x @ weight
+
+    outer = Outer()
+    outer.inner.register_forward_pre_hook(fail)
+    on.register_cached(outer.inner)
+    on.register_cached(outer)
+    assert outer(torch.randn(2, 6)).shape == (2, 6)
+    assert outer.layer.weight is not outer.layer.weight
+
+
+def test_a_handle_removed_inside_a_call_leaves_no_cache_behind_the_outer_one():
+    inner = nn.Sequential(on.OrthogonalLinear(6, 6), nn.Tanh())
+    handle = on.register_cached(inner)
+    inner[1].register_forward_hook(lambda *_: handle.remove())
+    outer = nn.Sequential(on.OrthogonalLinear(6, 6), inner)
+    on.register_cached(outer)
+    outer(torch.randn(2, 6))
+    for layer in (outer[0], inner[0]):
+        assert layer.weight is not layer.weight
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
+def test_jacobians_of_a_registered_model(transform, together: bool):
+    model, x = nn.Sequential(on.OrthogonalLinear(6, 4, scale=True), nn.Tanh()), torch.randn(6)
+    expected = transform(model)(x)
+    on.register_cached(model, together=together)
+    torch.testing.assert_close(transform(model)(x), expected, rtol=0, atol=1e-6)

@@ -24,6 +24,7 @@ __all__ = ["Owner", "cached", "look_up", "register_cached"]
 # - their versions are compared at each use: a change inside is an error, since one part of the step would have seen
 #   the old weight and another the new one;
 # - a weight computed under no_grad has no graph, so it is kept apart from the one with a graph;
+# - a weight computed inside a torch.func transform may be that transform's wrapper, which dies with it: not kept;
 # - the context variable is seen by the thread (or task) that entered the context only. Another thread computes for
 #   itself, which is slower and right.
 # A graph that is being compiled never comes here: its weight is computed once a call anyhow.
@@ -163,8 +164,10 @@ class _Handles(RemovableHandle):
             handle.remove()
 
 
-# The contexts that the calls in progress have entered; None for a call that needs none.
-_CALLS: ContextVar[tuple[AbstractContextManager[None] | None, ...]] = ContextVar("orthonorm_calls", default=())
+# The modules whose calls are in progress, each with the context that it has entered; None where it needs none.
+_CALLS: ContextVar[tuple[tuple[nn.Module, AbstractContextManager[None] | None], ...]] = ContextVar(
+    "orthonorm_calls", default=()
+)
 
 
 def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
@@ -173,16 +176,20 @@ def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
     context = cached(model, together=together) if _owners(model) else None
     if context is not None:
         context.__enter__()
-    _CALLS.set((*_CALLS.get(), context))
+    _CALLS.set((*_CALLS.get(), (model, context)))
 
 
-def _leave(_model: nn.Module, _args: Any, _output: Any) -> None:
-    if torch.compiler.is_compiling() or not _CALLS.get():
+def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
+    if torch.compiler.is_compiling():
         return
-    *rest, context = _CALLS.get()
-    _CALLS.set(tuple(rest))
-    if context is not None:
-        context.__exit__(None, None, None)
+    # torch runs this hook too where another one failed before `_enter`: then no call of this model is there to end.
+    # A call inside this one is there still if its handle was removed meanwhile: it ends with this one.
+    calls = _CALLS.get()
+    place = max((i for i, (called, _) in enumerate(calls) if called is model), default=len(calls))
+    _CALLS.set(calls[:place])
+    for _, context in reversed(calls[place:]):
+        if context is not None:
+            context.__exit__(None, None, None)
 
 
 def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
@@ -203,8 +210,9 @@ def _fill(cache: _Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
             wanted[_key(owner, sources)] = owner, V
     rows = [Rows(owner.rows(V), owner.sizes, owner.center, owner.method) for owner, V in wanted.values()]
     for (key, (owner, V)), result in zip(wanted.items(), orthonormalize_together(rows), strict=True):
-        sources = owner.sources(V)
-        cache.entries[key] = _entry(sources, owner.weight_of(result, V))
+        sources, weight = owner.sources(V), owner.weight_of(result, V)
+        if _has_memory(weight):
+            cache.entries[key] = _entry(sources, weight)
 
 
 def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
@@ -225,7 +233,10 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
         key = _key(owner, sources)
         entry = cache.entries.get(key)
         if entry is None:
-            cache.entries[key] = entry = _entry(sources, compute())
+            value = compute()
+            if not _has_memory(value):
+                return value
+            cache.entries[key] = entry = _entry(sources, value)
         elif entry.versions != tuple(map(_version, sources)):
             raise RuntimeError(_changed(cache.owners[id(owner)], "its free matrix V or its scale"))
         elif entry.value_version != _version(entry.value)[0]:
@@ -235,6 +246,15 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
 
 def _cacheable(sources: tuple[Tensor, ...]) -> bool:
     return all(type(source) is nn.Parameter for source in sources)
+
+
+def _has_memory(value: Tensor) -> bool:
+    """Return whether it is a tensor of its own, not a wrapper of a transform that is running."""
+    try:
+        value.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _key(owner: Owner, sources: tuple[Tensor, ...]) -> Hashable:

@@ -331,7 +331,7 @@ FAULTS: tuple[Fault, ...] = (
         name="autocast reaches the gradient",
         file="orthonorm/functional/transformation.py",
         old="torch.autocast(Ws[0].device.type, enabled=False)",
-        new="torch.autocast(Ws[0].device.type, enabled=torch.is_grad_enabled())",
+        new="torch.autocast(Ws[0].device.type, enabled=torch.is_grad_enabled() and torch.is_autocast_enabled('cpu'))",
         tests=("tests/functional/test_transforms.py::test_an_autocast_region_changes_nothing",),
     ),
     Fault(

@@ -218,16 +218,23 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the mean is not taken off in float64",
         file="orthonorm/functional/transformation.py",
-        old="if center else X",
-        new="if center and scale is None else X",
+        old="        if center:\n            means",
+        new="        if center and scale is None:\n            means",
         tests=("tests/functional/test_properties.py::test_centred_rows_have_zero_mean",),
     ),
     Fault(
         name="the mean is not taken off in float32",
         file="orthonorm/functional/transformation.py",
-        old="if center else X",
-        new="if center and scale is not None else X",
+        old="        if center:\n            means",
+        new="        if center and scale is not None:\n            means",
         tests=("tests/functional/test_against_the_paper.py::test_gradient_of_float32_is_that_of_float64",),
+    ),
+    Fault(
+        name="the second sweep takes off the means of other rows",
+        file="orthonorm/functional/transformation.py",
+        old="x.sub_(means[i])",
+        new="x.sub_(means[i].flip(0))",
+        tests=("tests/functional/test_shapes_and_types.py::test_many_matrices_are_a_loop",),
     ),
     Fault(
         name="the gradient is not centred",
@@ -239,15 +246,15 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="Sigma is regularised by an absolute eps",
         file="orthonorm/functional/transformation.py",
-        old="root(torch.bmm(X, X.mT), method)",
-        new="root(torch.bmm(X, X.mT) + 1e-7 * torch.eye(X.shape[-2], dtype=dtype), method)",
+        old="torch.bmm(x, x.mT)",
+        new="torch.bmm(x, x.mT) + 1e-7 * torch.eye(x.shape[-2], dtype=dtype)",
         tests=("tests/functional/test_properties.py::test_it_does_not_depend_on_the_size",),
     ),
     Fault(
         name="Sigma is formed in float32",
         file="orthonorm/functional/transformation.py",
-        old="root(torch.bmm(X, X.mT), method)",
-        new="root(torch.bmm(X.float(), X.float().mT).double(), method)",
+        old="torch.bmm(x, x.mT)",
+        new="torch.bmm(x.float(), x.float().mT).double()",
         tests=("tests/functional/test_accuracy.py::test_float32_at_condition_1e3_in_64_rows",),
     ),
     Fault(
@@ -267,8 +274,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="float64 is centred before it is scaled",
         file="orthonorm/functional/transformation.py",
-        old="    if scale is not None:\n        X.div_(scale)\n",
-        new="    if scale is not None:\n        X = (X - X.mean(-1, keepdim=True)).div_(scale)\n",
+        old="return X if scale is None else X.div_(scale)",
+        new="return X if scale is None else X.sub_(X.mean(-1, keepdim=True)).div_(scale)",
         tests=("tests/functional/test_properties.py::test_it_does_not_depend_on_the_size_over_the_range_of_the_type",),
     ),
     Fault(
@@ -295,8 +302,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="blocks of a batch are put back in another order",
         file="orthonorm/functional/transformation.py",
-        old="P.split([len(v) for v in blocks])",
-        new="[P[: len(v)] for v in blocks]",
+        old="P.split(counts) if",
+        new="[P[:count] for count in counts] if",
         tests=("tests/functional/test_shapes_and_types.py::test_many_matrices_are_a_loop",),
     ),
     Fault(
@@ -386,8 +393,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the root of what is not finite is not NaN",
         file="orthonorm/functional/inverse_sqrt.py",
-        old="    scale = torch.where(finite, scale, torch.nan)\n",
-        new="",
+        old="size.rsqrt() + nothing",
+        new="size.rsqrt()",
         tests=(
             "tests/functional/test_rank_loss.py::test_what_is_not_finite_stays_in_its_group",
             "tests/functional/test_rank_loss.py::test_inverse_sqrt_of_what_is_not_finite",

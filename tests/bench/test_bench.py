@@ -14,11 +14,15 @@ from orthonorm.bench.tables import as_markdown, write_result
 from orthonorm.bench.timing import interleaved_medians
 
 
-def test_candidates_alternate_and_warm_up_is_not_counted():
+def test_each_round_runs_every_candidate_once_after_changing_neighbours():
     calls = []
-    medians = interleaved_medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=3, warmup=1)
-    assert calls == ["a", "b"] * 4
-    assert set(medians) == {"a", "b"}
+    candidates = {name: partial(calls.append, name) for name in "abc"}
+    medians = interleaved_medians(candidates, rounds=29, warmup=1)
+    rounds = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
+    assert len(rounds) == 30
+    assert {"".join(sorted(order)) for order in rounds} == {"abc"}
+    assert len(set(rounds)) == 6
+    assert set(medians) == {"a", "b", "c"}
     assert all(value > 0 for value in medians.values())
 
 

@@ -59,12 +59,13 @@ def test_a_batch_is_a_loop(center: bool, method: str):
             torch.testing.assert_close(W[i, j], alone, rtol=0, atol=1e-12)
 
 
-def test_many_matrices_are_a_loop(method: str):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_many_matrices_are_a_loop(dtype: torch.dtype, center: bool, method: str):
     # More than the CPU maps at once: blocks of a batch are put back where they belong.
-    V = torch.randn(64, 8, 2048)
-    W = orthonormalize(V, method=method)
-    alone = torch.stack([orthonormalize(v, method=method) for v in V])
-    torch.testing.assert_close(W, alone, rtol=0, atol=1e-6)
+    V = torch.randn(64, 8, 2048, dtype=dtype) + 3
+    W = orthonormalize(V, center=center, method=method)
+    alone = torch.stack([orthonormalize(v, center=center, method=method) for v in V])
+    torch.testing.assert_close(W, alone, rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (0, 0), (0, 3, 5), (2, 0, 5), (3, 0, 4, 5), (0, 1)], ids=str)

@@ -1,6 +1,7 @@
 """Interleaved timing: every candidate once a round, medians over the rounds, ratios within the run."""
 
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -14,12 +15,19 @@ __all__ = ["interleaved_medians", "machine", "product_rate"]
 def interleaved_medians(
     candidates: Mapping[str, Callable[[], object]], *, rounds: int = 21, warmup: int = 2
 ) -> dict[str, float]:
-    """Return the median seconds of each candidate, all of them timed once a round so that drift hits all alike."""
+    """Return the median seconds of each candidate, all of them timed once a round so that drift hits all alike.
+
+    A candidate pays for what ran before it (cold caches, threads that wake up, memory to be had anew): a millisecond
+    after a large product, more after a peer that takes a second. So each is run once more right before it is timed,
+    and each round has an order of its own, the same in every run of the benchmark.
+    """
     times: dict[str, list[float]] = {name: [] for name in candidates}
+    orders = random.Random(0)
     for round_ in range(warmup + rounds):
-        for name, run in candidates.items():
+        for name in orders.sample(list(candidates), len(candidates)):
+            candidates[name]()
             start = _now()
-            run()
+            candidates[name]()
             elapsed = _now() - start
             if round_ >= warmup:
                 times[name].append(elapsed)

@@ -39,12 +39,12 @@ def root(Sigma: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor]:
     cuSOLVER do with a NaN differs from case to case, up to an exception. A zero matrix gives the identity.
     """
     eye = torch.eye(Sigma.shape[-1], dtype=Sigma.dtype, device=Sigma.device)
-    size = Sigma.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None, None]
-    finite = torch.isfinite(Sigma.sum((-2, -1), keepdim=True))  # one NaN or infinity makes the sum one
-    usable = finite & (size > 0)
-    scale = torch.where(usable, size, 1.0).rsqrt()
-    P, basis, numbers = METHODS[method].root(torch.where(usable, Sigma * scale * scale, eye))
-    scale = torch.where(finite, scale, torch.nan)
+    nothing = Sigma.sum((-2, -1), keepdim=True) * 0  # 0, or NaN: one NaN or infinity makes the sum one
+    size = Sigma.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True).unsqueeze(-1)
+    usable = size + nothing > 0
+    size = torch.where(usable, size, 1.0)
+    P, basis, numbers = METHODS[method].root(torch.where(usable, Sigma / size, eye))
+    scale = size.rsqrt() + nothing
     return P * scale, basis, numbers * scale.squeeze(-1)
 
 

@@ -35,8 +35,8 @@ __all__ = ["map_batches"]
 # Note [many matrices, one root]
 # The node maps several batches of matrices, (b, n, d) each with its own d, and takes the root of all their Gram
 # matrices, which are n x n whatever the layer, in one call. One batch of one layer is the usual case; `together.py`
-# hands over a whole network. On a CPU the batches are gone through in blocks that the cache holds, which halves the
-# time, twice: once for Sigma and, after the root, once for W.
+# hands over a whole network. On a CPU what the cache does not hold is gone through in blocks that it does, which halves
+# the time, twice: once for Sigma and, after the root, once for W.
 
 _BLOCK_BYTES = 6 * 2**20
 
@@ -55,17 +55,31 @@ def _blocks(V: Tensor) -> tuple[Tensor, ...]:
     return (V,) if V.shape[0] <= block else V.split(block)
 
 
-def _prepare(V: Tensor, center: bool, scale: Tensor | None, buffer: Tensor | None = None) -> Tensor:
-    """Return V in the working type, divided by the scale and centred, in memory of its own."""
-    X = V.to(working_dtype(V), copy=True) if buffer is None else buffer[: V.numel()].view(V.shape).copy_(V)
-    if scale is not None:
-        X.div_(scale)
-    return X.sub_(X.mean(-1, keepdim=True)) if center else X
+class _Buffer:
+    """Memory of one type that serves one block after the other, seen in the shape of each.
+
+    Memory that is new to the process costs as much as the arithmetic on it.
+    """
+
+    def __init__(self, blocks: Sequence[Tensor], dtype: torch.dtype) -> None:
+        self.memory = torch.empty(max(block.numel() for block in blocks), dtype=dtype, device=blocks[0].device)
+        self.views: dict[torch.Size, Tensor] = {}
+
+    def like(self, block: Tensor) -> Tensor:
+        if block.shape not in self.views:
+            self.views[block.shape] = self.memory[: block.numel()].view(block.shape)
+        return self.views[block.shape]
 
 
-def _multiply(P: Tensor, X: Tensor, polish: bool, buffer: Tensor | None = None) -> Tensor:
+def _prepare(V: Tensor, scale: Tensor | None, buffer: _Buffer | None = None) -> Tensor:
+    """Return V in the working type, divided by the scale, in memory of its own or the buffer's."""
+    X = V.to(working_dtype(V), copy=True) if buffer is None else buffer.like(V).copy_(V)
+    return X if scale is None else X.div_(scale)
+
+
+def _multiply(P: Tensor, X: Tensor, polish: bool, buffer: _Buffer | None = None) -> Tensor:
     """Return W = P X; a step of Newton's iteration for the polar factor squares the error that remains."""
-    W = torch.bmm(P, X, out=None if buffer is None else buffer[: X.numel()].view(X.shape))
+    W = torch.bmm(P, X, out=None if buffer is None else buffer.like(X))
     return torch.baddbmm(W, torch.bmm(W, W.mT), W, beta=1.5, alpha=-0.5) if polish else W
 
 
@@ -77,20 +91,27 @@ def _transform(Vs: Sequence[Tensor], center: bool, method: str) -> tuple[Tensor,
     widest = Vs[0].dtype == dtype
     blocks = [block for V in Vs for block in _blocks(V)]
     scales = [_power_of_two_below(block) if widest else None for block in blocks]
-    if len(blocks) == 1:
-        X = _prepare(blocks[0], center, scales[0])
-        P, basis, numbers = root(torch.bmm(X, X.mT), method)
-        Ws = [_multiply(P, X, widest).to(Vs[0].dtype)]
+    counts = [len(block) for block in blocks]
+    once = len(blocks) == 1 or 8 * sum(block.numel() for block in blocks) <= _BLOCK_BYTES
+    X, product = (None, None) if once else (_Buffer(blocks, dtype), _Buffer(blocks, dtype))
+    Xs, means, grams = [], [], []
+    for V, scale in zip(blocks, scales, strict=True):
+        x = _prepare(V, scale, X)
+        if center:
+            means.append(x.mean(-1, keepdim=True))
+            x.sub_(means[-1])
+        grams.append(torch.bmm(x, x.mT))
+        Xs.append(x)
+    P, basis, numbers = root(grams[0] if len(grams) == 1 else torch.cat(grams), method)
+    parts = P.split(counts) if len(counts) > 1 else (P,)
+    if once:
+        Ws = [_multiply(p, x, widest).to(Vs[0].dtype) for p, x in zip(parts, Xs, strict=True)]
     else:
-        # The buffers serve all blocks: memory that is new to the process costs as much as the arithmetic on it.
-        size = max(block.numel() for block in blocks)
-        X, product = (torch.empty(size, dtype=dtype, device=Vs[0].device) for _ in range(2))
-        prepared = (_prepare(*args, X) for args in zip(blocks, [center] * len(blocks), scales, strict=True))
-        P, basis, numbers = root(torch.cat([torch.bmm(x, x.mT) for x in prepared]), method)
         Ws = [torch.empty_like(V) for V in Vs]
         results = [block for W in Ws for block in _blocks(W)]
-        for v, scale, p, w in zip(blocks, scales, P.split([len(v) for v in blocks]), results, strict=True):
-            w.copy_(_multiply(p, _prepare(v, center, scale, X), widest, product))
+        for i, (V, scale, p, W) in enumerate(zip(blocks, scales, parts, results, strict=True)):
+            x = _prepare(V, scale, X)
+            W.copy_(_multiply(p, x.sub_(means[i]) if center else x, widest, product))
     if widest:
         scale = torch.cat(scales)  # type: ignore[arg-type]
         P, numbers = P / scale, numbers / scale.squeeze(-1)

@@ -1251,4 +1251,18 @@ FAULTS: tuple[Fault, ...] = (
         new="ring = 1 * sum(",
         tests=("tests/distributed/test_plan.py::test_operations_and_bytes_are_those_that_torch_counts[vgg-2-divide]",),
     ),
+    Fault(
+        name="a missed target is said to be reached",
+        file="orthonorm/bench/targets.py",
+        old="return figure >= self.bound if self.at_least else figure <= self.bound",
+        new="return True",
+        tests=("tests/bench/test_bench.py::test_a_target_is_reached_by_its_figure_alone",),
+    ),
+    Fault(
+        name="the order of candidates is the same in every round",
+        file="orthonorm/bench/timing.py",
+        old="orders.sample(list(candidates), len(candidates))",
+        new="list(candidates)",
+        tests=("tests/bench/test_bench.py::test_each_round_runs_every_candidate_twice_after_changing_neighbours",),
+    ),
 )

@@ -1,24 +1,28 @@
 """The benchmark suite: what it reports is what it measured."""
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from orthonorm.bench import counts, networks, peers, scaling, steps, transform
+from orthonorm.bench import counts, networks, peers, scaling, steps, targets, transform
 from orthonorm.bench.optim import bench_optim
 from orthonorm.bench.tables import as_markdown, write_result
 from orthonorm.bench.timing import interleaved_medians
 
 
-def test_each_round_runs_every_candidate_once_after_changing_neighbours():
+def test_each_round_runs_every_candidate_twice_after_changing_neighbours():
     calls = []
     candidates = {name: partial(calls.append, name) for name in "abc"}
     medians = interleaved_medians(candidates, rounds=29, warmup=1)
-    rounds = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
+    assert calls[::2] == calls[1::2]  # each is timed right after a run of its own
+    timed = calls[::2]
+    rounds = ["".join(timed[i : i + 3]) for i in range(0, len(timed), 3)]
     assert len(rounds) == 30
     assert {"".join(sorted(order)) for order in rounds} == {"abc"}
     assert len(set(rounds)) == 6
@@ -82,11 +86,22 @@ def test_counts_by_hand():
     assert saved.total == 3 * 3 * 4  # exp keeps its result; the product keeps y and x
 
 
+def test_the_peak_is_what_is_alive_at_once():
+    def run() -> None:
+        first = torch.empty(1000)
+        second = torch.empty(2000)
+        del first, second
+        torch.empty(1500)
+
+    assert counts.peak_bytes(run, torch.device("cpu")) == 3000 * 4
+
+
 def test_together_takes_fewer_calls_and_no_second_copy(monkeypatch):
     monkeypatch.setattr(networks, "NETWORKS", {"tiny": TINY})
     alone, together = counts.bench_counts()["rows"]
     assert together["operator calls"] < alone["operator calls"]
     assert alone["layers"] == 2
+    assert min(row["peak bytes / bytes of the weights"] for row in (alone, together)) > 2  # weights and gradients
 
 
 def test_scaling_names_its_series(monkeypatch):
@@ -105,3 +120,36 @@ def test_the_optimizers_are_compared_on_the_manifold_and_with_the_first_of_their
     for row in rows:
         assert row["error"] < 1e-5
         assert row["times the first"] * row["first / this"] == pytest.approx(1.0)
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs/bench"
+
+
+def suites(folder: Path) -> None:
+    for path in DOCS.glob("*.json"):
+        shutil.copy(path, folder)
+
+
+def test_the_committed_targets_are_those_of_the_committed_suites(tmp_path):
+    suites(tmp_path)
+    assert targets.write_targets(tmp_path).read_text() == (DOCS / "targets.md").read_text()
+
+
+def test_a_target_is_reached_by_its_figure_alone(tmp_path):
+    suites(tmp_path)
+    steps_file = tmp_path / "steps.json"
+    result = json.loads(steps_file.read_text())
+    for row in result["rows"]:
+        row["times plain"] = 1.05 if row["network"] == "VGG, batch 32" else 7.125
+    steps_file.write_text(json.dumps(result))
+    page = targets.write_targets(tmp_path).read_text()
+    assert "| a step of VGG, batch 32, over plain | <= 1.06 | [1.05](steps.md) | yes |" in page
+    assert "| a step of the MLP over plain | <= 2 | [7.12](steps.md) | no |" in page
+    assert "- **a step of the MLP over plain; a step of the MLP in groups of 50 over plain.** The products" in page
+
+
+def test_every_target_that_is_missed_says_what_is_in_the_way(tmp_path):
+    suites(tmp_path)
+    for target in targets.TARGETS:
+        figure = target.figure(json.loads((tmp_path / f"{target.suite}.json").read_text())["rows"])
+        assert target.reached(figure) or len(target.obstacle) > 50, target.what

@@ -9,6 +9,7 @@ from .optim import bench_optim
 from .scaling import bench_scaling
 from .steps import bench_steps
 from .tables import as_markdown, write_result
+from .targets import write_targets
 from .transform import bench_peers, bench_transform
 
 __all__ = ["SUITES", "bench"]
@@ -28,8 +29,9 @@ def bench(
 ) -> None:
     """Measure accuracy and speed in one run, peers beside: the transformation, whole steps, calls, optimizers.
 
-    Writes each suite's table as Markdown and JSON. Times are medians of interleaved rounds; run it on an otherwise idle
-    machine. --suite transform, peers, steps, counts, scaling or optim runs one; --threads 0 leaves torch's own choice.
+    Writes each suite's table as Markdown and JSON, and after all of them what was asked beside what was reached. Times
+    are medians of interleaved rounds; run it on an otherwise idle machine. --suite transform, peers, steps, counts,
+    scaling or optim runs one; --threads 0 leaves torch's own choice.
     """
     if suite not in ("all", *SUITES):
         raise SystemExit(f"orthonorm: suite is one of all, {', '.join(SUITES)}; got {suite!r}")
@@ -41,3 +43,5 @@ def bench(
         result = SUITES[name](device=device, rounds=rounds)
         print(as_markdown(result))
         print(f"written: {write_result(result, out)}\n")
+    if suite == "all":
+        print(f"written: {write_targets(out)}")

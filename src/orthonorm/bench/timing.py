@@ -26,18 +26,24 @@ def interleaved_medians(
     for round_ in range(warmup + rounds):
         for name in orders.sample(list(candidates), len(candidates)):
             candidates[name]()
-            start = _now()
-            candidates[name]()
-            elapsed = _now() - start
+            elapsed = _seconds(candidates[name])
             if round_ >= warmup:
                 times[name].append(elapsed)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _now() -> float:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def _seconds(run: Callable[[], object]) -> float:
+    """Return how long a run takes, by the device's own events where there is CUDA."""
+    if not torch.cuda.is_available():
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
 def product_rate(device: torch.device) -> tuple[Callable[[], object], float]:

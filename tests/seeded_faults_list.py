@@ -1265,4 +1265,11 @@ FAULTS: tuple[Fault, ...] = (
         new="list(candidates)",
         tests=("tests/bench/test_bench.py::test_each_round_runs_every_candidate_twice_after_changing_neighbours",),
     ),
+    Fault(
+        name="Nesterov's momentum is asked for in vain",
+        file="orthonorm/paper/methods.py",
+        old="momentum=settings.momentum, nesterov=settings.nesterov)",
+        new="momentum=settings.momentum)",
+        tests=("tests/paper/test_golden.py::test_a_run_gives_its_curve",),
+    ),
 )

@@ -172,7 +172,7 @@ def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | Stre
     network.eval()
     with torch.no_grad(), trainer.precision_plugin.forward_context():
         for images, labels in loader.test_batches():
-            logits = network(images)[: len(labels)]
+            logits = network(trainer.precision_plugin.convert_input(images))[: len(labels)]
             loss += float(nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum"))
             seen += labels.numel()
             errors.update(logits.flatten(0, -2), labels.flatten())

@@ -6,6 +6,7 @@ import re
 from latex2mathml.converter import convert
 
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+NUMBER = re.compile(r"\\tag\{(\d+)\}")
 
 
 def on_page_content(html_text: str, **_: object) -> str:
@@ -15,5 +16,7 @@ def on_page_content(html_text: str, **_: object) -> str:
 
 def _mathml(found: re.Match[str]) -> str:
     tag, bracket, latex = found.groups()
-    equation = convert(html.unescape(latex), display="block" if bracket == "[" else "inline")
-    return f"<{tag}>{equation}</{tag}>"
+    # MathML has no numbers of equations: they stand in the equation, at a distance.
+    latex = NUMBER.sub(r"\\qquad\\qquad (\1)", html.unescape(latex))
+    equation = convert(latex, display="block" if bracket == "[" else "inline")
+    return f'<{tag} class="{"equation" if bracket == "[" else "formula"}">{equation}</{tag}>'

@@ -52,3 +52,25 @@ def test_the_reference_has_every_public_name(prefix: str, module: object):
     public = set(re.findall(r"^from \.\w+ import \w+ as (\w+)$", source, re.MULTILINE))
     assert public
     assert public == set(re.findall(rf"^::: {re.escape(prefix)}\.(\w+)$", (DOCS / "reference.md").read_text(), re.M))
+
+
+CITATION = re.compile(r"Mathematics ((?:\(\d+\)(?:, | and | to )?)+)")
+
+
+def cited(source: str) -> set[int]:
+    """Return the numbers of the mathematics page that a source cites, those between the ends of a range too."""
+    numbers: set[int] = set()
+    for text in CITATION.findall(source):
+        for first, last in re.findall(r"\((\d+)\)(?: to \((\d+)\))?", text):
+            numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def test_docstrings_cite_equations_that_are_there_and_every_equation_is_cited():
+    page = (DOCS / "mathematics.md").read_text()
+    numbers = [int(number) for number in re.findall(r"\\tag\{(\d+)\}", page)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    sources = {file: cited(file.read_text()) for file in (ROOT / "src").rglob("*.py")}
+    assert {file: found - set(numbers) for file, found in sources.items() if not found <= set(numbers)} == {}
+    assert set.union(*sources.values()) == set(numbers)
+    assert cited("Mathematics (1) to (3) and (7).") == {1, 2, 3, 7}

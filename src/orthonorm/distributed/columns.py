@@ -46,7 +46,7 @@ def orthonormalize_columns(
     Raises:
         ValueError: if the sizes do not sum to the rows of `V`.
 
-    Source: equation (3) of the paper; Sigma is a sum over columns.
+    Source: equation (3) of the paper; Mathematics (1): Sigma is a sum over columns.
     """
     if sum(sizes) != len(V):
         raise ValueError(f"the sizes of the groups must sum to the {len(V)} rows; got {sizes}.")

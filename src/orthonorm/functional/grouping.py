@@ -31,7 +31,7 @@ def group_sizes(
         >>> group_sizes(100, 100, grouping="balanced"), group_sizes(100, 100, grouping="tail")
         ((50, 50), (99, 1))
 
-    Source: the paper's group based orthogonalization, with errata 2 and 3.
+    Source: the paper's group based orthogonalization, with errata 2 and 3; Mathematics (7).
     """
     check_group_arguments(group_size, grouping)
     limit = row_limit(d, center)

@@ -137,7 +137,8 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.2000]])
 
-    Source: equation (3) of the paper for P; the derivative is the divided difference of Daleckii and Krein.
+    Source: equation (3) of the paper for P; the derivative is the divided difference of Daleckii and Krein;
+    Mathematics (2), (4) and (6).
     """
     if Sigma.is_complex():
         raise TypeError(f"Sigma must be real; got {Sigma.dtype}. Give the Gram matrix of real rows.")

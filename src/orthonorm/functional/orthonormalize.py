@@ -51,7 +51,7 @@ def orthonormalize(
         >>> torch.dist(W[:4] @ W[:4].T, torch.eye(4)) < 1e-6, W.sum(1).abs().max() < 1e-6
         (tensor(True), tensor(True))
 
-    Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3.
+    Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3; Mathematics (1) to (5).
     """
     if not isinstance(V, Tensor):
         raise TypeError(f"V must be a torch.Tensor; got {type(V).__name__}. Make it one with torch.as_tensor(V).")

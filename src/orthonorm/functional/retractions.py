@@ -247,7 +247,7 @@ def retract_cayley(
 
     Source: The paper's appendix, Cayley transformation, with the skew matrix of Wen and Yin, A feasible method for
     optimization with orthogonality constraints, Math. Program. 142, 2013; the solve is smaller than their 2n x 2n
-    one, see Note [The Cayley curve on the small side].
+    one, see Note [The Cayley curve on the small side]; Mathematics (9).
     """
     check_rows(W, Z)
     C = Z @ W.mT

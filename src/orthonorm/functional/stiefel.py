@@ -143,7 +143,7 @@ def riemannian_gradient(
         True
 
     Source: The paper's appendix on Riemannian optimization, transposed and with its two labels exchanged: its
-    "Euclidean" formula represents the differential under the canonical metric.
+    "Euclidean" formula represents the differential under the canonical metric; Mathematics (8).
     """
     check_rows(W, G)
     return _metric(metric).gradient(W, G)

@@ -45,7 +45,7 @@ def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
         >>> Wa.shape, torch.dist(Wb[0] @ Wb[0].T, torch.eye(4)) < 1e-6
         (torch.Size([1, 8, 20]), tensor(True))
 
-    Source: equation (3) of the paper, whose groups are independent of each other.
+    Source: equation (3) of the paper, whose groups are independent of each other; Mathematics (2).
     """
     pieces: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     batches: list[list[Tensor]] = []

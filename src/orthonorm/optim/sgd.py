@@ -84,7 +84,7 @@ class StiefelSGD(StiefelOptimizer):
         True
 
     Source: The paper's appendix on Riemannian optimization; Absil, Mahony, Sepulchre, Optimization Algorithms on
-    Matrix Manifolds, 2008, chapters 3, 4 and 8.
+    Matrix Manifolds, 2008, chapters 3, 4 and 8; Mathematics (8) and (9).
     """
 
     _takes_shards = True

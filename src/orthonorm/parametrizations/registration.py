@@ -76,7 +76,7 @@ def orthogonal_weight_norm(
         >>> torch.dist(layer.weight @ layer.weight.T, torch.eye(32)) < 1e-5
         tensor(True)
 
-    Source: equation (3) and the group based orthogonalization of the paper.
+    Source: equation (3) and the group based orthogonalization of the paper; Mathematics (1), (2) and (7).
     """
     options = {
         "group_size": group_size,

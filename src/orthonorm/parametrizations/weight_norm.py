@@ -42,7 +42,7 @@ class OrthogonalWeightNorm(nn.Module):
         >>> on.OrthogonalWeightNorm(torch.empty(64, 64), group_size=32)
         OrthogonalWeightNorm(2 groups of 32 rows, orthonormal within a group; limit 63, centred, scale=False)
 
-    Source: equation (3) of the paper.
+    Source: equation (3) of the paper; Mathematics (2).
     """
 
     mapped_together = True

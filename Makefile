@@ -2,7 +2,7 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list demo test check format-check lint types pytest seeded-faults docs docs-serve bench clean
+.PHONY: help model-list long-training demo test check format-check lint types pytest seeded-faults docs docs-serve bench clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -41,6 +41,9 @@ seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must
 model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an hour), and write docs/what-works.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/model_list.py
 	$(BIN)/python tests/what_works.py
+
+long-training: $(DEV) ## Train for 20,000 steps in six ways and draw what becomes of W and V (ten minutes)
+	$(BIN)/python tests/long_training.py
 
 docs: $(DEV) ## Build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -1,6 +1,7 @@
 """What every test runs under: enforced types, one thread, seeded numbers, warnings as errors."""
 
 import importlib
+import inspect
 import os
 from collections.abc import Iterator
 
@@ -63,10 +64,23 @@ def unenforced() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests that compile to a run without the wrappers, which the tracer cannot follow."""
-    if not TYPECHECK:
-        return
-    compiled = [item for item in items if item.get_closest_marker("compiled")]
-    if compiled:
-        config.hook.pytest_deselected(items=compiled)
-        items[:] = [item for item in items if item not in compiled]
+    """Leave tests that compile to a run without the wrappers, and those of FSDP2 to a torch that can run them."""
+    left = [item for item in items if item.get_closest_marker("compiled")] if TYPECHECK else []
+    if not has_fsdp2():
+        left += [item for item in items if needs_fsdp2(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+def has_fsdp2() -> bool:
+    """Whether torch's `fully_shard` runs on the CPU and takes `ignored_params`: that of the oldest, 2.6, does not."""
+    from torch.distributed.fsdp import fully_shard
+
+    return "ignored_params" in inspect.signature(fully_shard).parameters
+
+
+def needs_fsdp2(item: pytest.Item) -> bool:
+    """Whether a test trains with `fully_shard` or `shard_`: by its mark, and the example of `shard_`."""
+    marked = item.get_closest_marker("fsdp2") is not None
+    return marked or item.nodeid.endswith("::orthonorm.distributed.shard.shard_")

@@ -16,6 +16,7 @@ from orthonorm.paper.group import agree, rank, total
 from orthonorm.paper.loader import EpochLoader
 from orthonorm.paper.module import TrainingModule
 from orthonorm.paper.records import Line, RecordWriter, dumps
+from orthonorm.paper.resultfiles import writing
 from orthonorm.paper.settings import Settings
 from orthonorm.paper.sharding import gathered
 from orthonorm.paper.streaming import StreamingLoader
@@ -36,7 +37,7 @@ class Unwritten:
     """The lines of a run in the processes that write nothing."""
 
     def __init__(self, lines: list[Line]) -> None:
-        self.lines = list(lines)
+        self.lines: list[Line] = list(lines)
 
     def write(self, line: Line) -> None:
         """Keep the line of an epoch, in memory."""
@@ -68,10 +69,12 @@ class Recorder(pl.Callback):
         checkpoint_seconds: float = 30.0,
     ) -> None:
         given = settings.checkpoint_seconds
-        self.writer, self.checkpoint = writer, checkpoint
-        self.checkpoint_seconds = checkpoint_seconds if given is None else given
-        self.stop_at_step, self.deadline = settings.stop_at_step, settings.deadline
-        self.resumed = 0
+        self.writer: RecordWriter | Unwritten = writer
+        self.checkpoint: Path = checkpoint
+        self.checkpoint_seconds: float = checkpoint_seconds if given is None else given
+        self.stop_at_step: int | None = settings.stop_at_step
+        self.deadline: float | None = settings.deadline
+        self.resumed: int = 0
         self._spent = 0.0
         self._began = self._saved = time.perf_counter()
 
@@ -158,9 +161,10 @@ class Recorder(pl.Callback):
     def save(self, trainer: pl.Trainer) -> None:
         """Write the checkpoint so that a kill leaves the old one or the new one."""
         fresh = self.checkpoint.with_suffix(".new")
-        trainer.save_checkpoint(fresh)
-        if rank() == 0:
-            os.replace(fresh, self.checkpoint)
+        with writing(self.checkpoint):
+            trainer.save_checkpoint(fresh)
+            if rank() == 0:
+                os.replace(fresh, self.checkpoint)
         self._saved = time.perf_counter()
 
 

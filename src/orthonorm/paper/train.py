@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from torch import nn
 import orthonorm as on
 from orthonorm.paper import group
 from orthonorm.paper.batchnorm import share_batch_norm
+from orthonorm.paper.checkpointfile import lines_of
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import Dataset, ImageFolders, load_data
 from orthonorm.paper.engine import make_trainer, quiet
@@ -36,12 +35,13 @@ from orthonorm.paper.records import (
     STOPPED,
     Line,
     Record,
+    RecordError,
     RecordWriter,
     read_record,
     record_path,
-    without_clock,
     work_path,
 )
+from orthonorm.paper.resultfiles import clear, writing
 from orthonorm.paper.settings import Settings as Settings
 from orthonorm.paper.streaming import StreamingLoader
 
@@ -95,7 +95,7 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
             pass
         if state == "held":
             raise Busy(f"{run.id} is being run by another process")
-        return group.agree(lambda: read_record(final)) if state == "recorded" else _train(run, folder, settings)
+        return group.agree(lambda: _recorded(final, run)) if state == "recorded" else _train(run, folder, settings)
     finally:
         lock.release()
 
@@ -110,11 +110,27 @@ def _claim(folder: Path, final: Path, lock: filelock.BaseFileLock, wait: bool) -
     if final.exists():
         return "recorded"
     check_writable(folder)
-    try:
-        lock.acquire(timeout=_ASK_EVERY if wait else 0)
-    except filelock.Timeout:
-        return "held"
+    with writing(Path(lock.lock_file)):
+        try:
+            lock.acquire(timeout=_ASK_EVERY if wait else 0)
+        except filelock.Timeout:
+            return "held"
     return "recorded" if final.exists() else "ours"
+
+
+def _recorded(final: Path, run: Run) -> Record:
+    record = read_record(final)
+    if record.run != run:
+        raise RecordError(f"{final} holds the record of another run, {record.run.id}: move it away")
+    # A process that was killed between the record and its last lines left the rest.
+    _clean(final.parent, run)
+    return record
+
+
+def _clean(folder: Path, run: Run) -> None:
+    """Remove what a run with a record has left in the work folder."""
+    for suffix in (".ckpt", ".new", ".jsonl.part"):
+        work_path(folder, run, suffix).unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:
@@ -123,7 +139,7 @@ def check_writable(folder: Path) -> None:
     try:
         work.mkdir(parents=True, exist_ok=True)
         probe = work / ".probe"
-        probe.touch()
+        clear(probe).touch()
         probe.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"results folder {folder} cannot be written ({error.strerror}): give another one") from None
@@ -144,7 +160,7 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
             seed_everything(run.seed + 1_000_003 * group.rank())
         parameters = sum(p.numel() for p in module.network.parameters())
         first = header(run, data, device, settings, parameters=parameters)
-        lines = group.agree(lambda: _lines_of(checkpoint, first))
+        lines = group.agree(lambda: lines_of(checkpoint, first))
         begin = lines or [first]
         writer = RecordWriter(folder, run, begin) if group.rank() == 0 else Unwritten(begin)
         half_a_minute, ten_minutes = 30.0, 600.0
@@ -152,7 +168,7 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
         recorder = Recorder(writer, checkpoint, settings, checkpoint_seconds=seconds)
         try:
             end = _fit(module, recorder, settings, checkpoint if lines else None)
-            return group.agree(lambda: _finish(writer, checkpoint, end))
+            return group.agree(lambda: _finish(writer, end))
         finally:
             writer.close()
             module.loader.close()
@@ -221,45 +237,22 @@ def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, 
         end["step"] = trainer.global_step + 1
     except Stopped as stopped:
         end |= {"outcome": STOPPED, "step": stopped.step}
+    except SystemExit as left:
+        # Lightning makes an exit of Ctrl-C, which would pass through a notebook without a word.
+        if not isinstance(left.__context__, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt from None
 
 
-def _finish(writer: RecordWriter | Unwritten, checkpoint: Path, end: Line) -> Record:
+def _finish(writer: RecordWriter | Unwritten, end: Line) -> Record:
     assert isinstance(writer, RecordWriter)
     if end["outcome"] == STOPPED:
         writer.write(end)
         first, *epochs, last = writer.lines
         return Record(first, tuple(epochs), last)
     record = read_record(writer.finish(end))
-    checkpoint.unlink(missing_ok=True)
+    _clean(writer.final.parent, record.run)
     return record
-
-
-def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
-    """Lines that a checkpoint holds, if it is whole and was written by a run like this one."""
-    if not checkpoint.exists():
-        return []
-    try:
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        lines = [json.loads(line) for line in state["record"]["lines"]]
-    except Exception as error:  # whatever is wrong with it, the run starts anew
-        logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, error)
-        return []
-    first = json.loads(json.dumps(first))
-    if _but_devices(lines[0]) == _but_devices(first):
-        return [_with_devices(lines[0], first), *lines[1:]]
-    logging.getLogger(__name__).warning("%s is of another version or machine: start anew", checkpoint)
-    return []
-
-
-def _but_devices(header: Line) -> Line:
-    return without_clock({name: value for name, value in header.items() if name != "devices"})
-
-
-def _with_devices(header: Line, now: Line) -> Line:
-    """The header with the devices of now behind those it has, if they are others; one device alone is not said."""
-    alone = ["1"]
-    before, here = header.get("devices", alone), now.get("devices", alone)
-    return header if before[-1:] == here else header | {"devices": [*before, *here]}
 
 
 @contextlib.contextmanager

@@ -1,5 +1,8 @@
 """The kernels of the method "fused": each program takes the root of one matrix, or solves its Lyapunov equation."""
 
+# A kernel's constants are annotated as such, and passed as plain numbers.
+# pyright: reportArgumentType=false
+
 import triton
 import triton.language as tl
 

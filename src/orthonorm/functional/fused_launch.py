@@ -1,5 +1,8 @@
 """The operators that launch the kernels of the method "fused": opaque to `torch.compile`, with a rule for vmap."""
 
+# A kernel's constants are annotated as such, and passed as plain numbers.
+# pyright: reportArgumentType=false
+
 from contextlib import nullcontext
 from typing import Any
 
@@ -35,7 +38,7 @@ def root_operator(Sigma: Tensor, floor: float, steps: int) -> tuple[Tensor, Tens
 
 
 @root_operator.register_fake
-def _(Sigma: Tensor, floor: float, steps: int) -> tuple[Tensor, Tensor]:
+def _(Sigma: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     P = torch.empty_like(Sigma, memory_format=torch.contiguous_format)
     return P, Sigma.new_empty((*Sigma.shape[:-2], 1))
 
@@ -58,7 +61,7 @@ def lyapunov_operator(P: Tensor, Q: Tensor, bound: Tensor, adjoint: bool, floor:
 
 
 @lyapunov_operator.register_fake
-def _(P: Tensor, Q: Tensor, bound: Tensor, adjoint: bool, floor: float, steps: int) -> Tensor:
+def _(P: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(P, memory_format=torch.contiguous_format)
 
 

@@ -18,15 +18,15 @@ from triton.compiler import ASTSource
 
 import orthonorm as on
 from orthonorm.functional import fused_root, inverse_sqrt, orthonormalize
-from orthonorm.functional.roots import METHODS, choose_method
+from orthonorm.functional.roots import METHODS, _newton_scales, choose_method, relative_floor
 
 ROOT = Path(__file__).parents[2]
-FUNCTIONAL = ROOT / "src" / "orthonorm" / "functional"
+PACKAGE = Path(on.__file__).parent
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python as a user would, without the wrappers that enforce types, which would wrap kernels too."""
-    path = os.pathsep.join(str(ROOT / part) for part in ("src", "tests"))
+    path = os.pathsep.join(map(str, (PACKAGE.parent, ROOT / "tests")))
     env = {**os.environ, "PYTHONPATH": path, "ORTHONORM_TYPECHECK": "0", **environment}
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, cwd=ROOT, timeout=280)
 
@@ -49,7 +49,7 @@ COMPILED = [
 
 def kernels() -> ModuleType:
     """The kernels past the hook that wraps the library's functions, and past Triton's switch."""
-    spec = importlib.util.spec_from_file_location("kernels_of_fused", FUNCTIONAL / "fused_kernels.py")
+    spec = importlib.util.spec_from_file_location("kernels_of_fused", PACKAGE / "functional/fused_kernels.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -69,6 +69,15 @@ def compiled(name: str, n: int, capability: int) -> Any:
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
+def stack_bytes(cubin: bytes, folder: Path) -> int:
+    """Bytes of local memory a thread needs, as NVIDIA's tool reads them from the machine code."""
+    file = folder / "kernel.cubin"
+    file.write_bytes(cubin)
+    tool = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
+    usage = subprocess.run(tool, capture_output=True, text=True, check=True, timeout=60).stdout
+    return max(int(stack) for stack in re.findall(r"STACK:(\d+)", usage))
+
+
 @pytest.mark.parametrize(("name", "n", "capability"), COMPILED)
 def test_the_kernels_compile_within_a_gpus_means(name: str, n: int, capability: int, tmp_path: Path, monkeypatch: Any):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
@@ -76,6 +85,8 @@ def test_the_kernels_compile_within_a_gpus_means(name: str, n: int, capability: 
     assert len(kernel.asm["cubin"]) > 0
     # Slices of 64 x 32 and 32 x 64: two programs and more fit into one multiprocessor.
     assert kernel.metadata.shared <= 32 * 1024
+    # Registers are enough: no part of a matrix goes to local memory.
+    assert stack_bytes(kernel.asm["cubin"], tmp_path) <= 16
     # Products in float64 on the tensor cores, by no narrower type.
     products = set(re.findall(r"mma[\w.]*", kernel.asm["ptx"]))
     assert products
@@ -98,6 +109,14 @@ def test_without_a_kernel_it_is_newton_to_the_last_bit():
     assert torch.equal(fused, newton)
     Sigma = torch.eye(3) + 0.1
     assert torch.equal(inverse_sqrt(Sigma, method="fused"), inverse_sqrt(Sigma, method="newton"))
+
+
+def test_the_number_of_steps_follows_the_interval():
+    # The lower end may come to rest a half unit of round-off below 1, where it must count as 1.
+    floor = relative_floor(torch.float64)
+    counts = [len(_newton_scales((floor / n) ** 0.5)) for n in range(1, 513)]
+    assert counts == sorted(counts)
+    assert counts[-1] <= 25
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "meta"])

@@ -2,8 +2,8 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults docs docs-serve \
-	bench wheel-test torch-versions import-time kill-runs clean
+.PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults docs \
+	docs-serve bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo

@@ -186,6 +186,9 @@ def test_no_module_imports_itself_through_others():
 
 # What reads or serves another package's things imports that package, at call or on use: an extra, not the library.
 EXTRAS_OF = {
+    # Triton comes with torch's CUDA wheels; both are imported when a kernel is launched.
+    "orthonorm.functional.fused_kernels": {"triton"},
+    "orthonorm.functional.fused_launch": {"triton"},
     "orthonorm.checkpoints": {"safetensors"},
     "orthonorm.inspect_command": {"typer"},
     "orthonorm.integrations.lightning": {"lightning"},
@@ -264,7 +267,7 @@ def test_importing_the_library_imports_no_extra():
     loaded = set(done.stdout.split())
     assert "orthonorm" in loaded
     # Torch itself may bring the last two.
-    unwanted = (PAPER_DEPENDENCIES | {"beartype", "sklearn", "pandas"}) - {"numpy", "filelock"}
+    unwanted = (PAPER_DEPENDENCIES | {"beartype", "sklearn", "pandas", "triton"}) - {"numpy", "filelock"}
     assert {name.split(".")[0] for name in loaded} & unwanted == set()
     assert loaded & {"orthonorm.paper", "orthonorm.cli", "orthonorm.distributed"} == set()
 

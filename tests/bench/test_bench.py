@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from orthonorm.bench import counts, networks, peers, scaling, steps, targets, transform
+from orthonorm.bench import counts, networks, peers, roots, scaling, steps, targets, transform
 from orthonorm.bench.optim import bench_optim
 from orthonorm.bench.tables import as_markdown, write_result
 from orthonorm.bench.timing import interleaved_medians
@@ -111,6 +111,15 @@ def test_scaling_names_its_series(monkeypatch):
     assert [(row["varied"], row["n"], row["d"]) for row in rows] == [("n", 64, 80), ("n", 128, 80), ("d", 64, 80)]
     assert rows[0]["time an entry / the first"] == 1
     assert max(row["error"] for row in rows) < 1e-6
+
+
+def test_the_roots_are_compared_by_the_methods_that_run_here(monkeypatch):
+    monkeypatch.setattr(roots, "BATCHES", [(2, 16)])
+    rows = roots.bench_roots(rounds=1)["rows"]
+    # Without a GPU "fused" is "newton", and gets no row.
+    assert [row["method"] for row in rows] == ["eigh", "newton"]
+    assert rows[0]["times eigh"] == rows[0]["times eigh's"] == 1
+    assert max(row[f"error of the {part}"] for row in rows for part in ("root", "adjoint")) < 1e-12
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:torch.jit")  # geoopt uses torch.jit.script

@@ -6,6 +6,7 @@ import torch
 
 from .counts import bench_counts
 from .optim import bench_optim
+from .roots import bench_roots
 from .scaling import bench_scaling
 from .steps import bench_steps
 from .tables import as_markdown, write_result
@@ -21,6 +22,7 @@ SUITES = {
     "counts": bench_counts,
     "scaling": bench_scaling,
     "optim": bench_optim,
+    "roots": bench_roots,
 }
 
 
@@ -31,7 +33,7 @@ def bench(
 
     Writes each suite's table as Markdown and JSON, and after all of them what was asked beside what was reached. Times
     are medians of interleaved rounds; run it on an otherwise idle machine. --suite transform, peers, steps, counts,
-    scaling or optim runs one; --threads 0 leaves torch's own choice.
+    scaling, optim or roots runs one; --threads 0 leaves torch's own choice.
     """
     if suite not in ("all", *SUITES):
         raise SystemExit(f"orthonorm: suite is one of all, {', '.join(SUITES)}; got {suite!r}")

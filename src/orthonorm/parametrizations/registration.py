@@ -61,7 +61,7 @@ def orthogonal_weight_norm(
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         scale: False; True for a learned factor a row that starts at the norms of the rows; or a fixed number.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`.
 
     Returns:
         The module.

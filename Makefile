@@ -2,7 +2,7 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list demo test check format-check lint types pytest seeded-faults docs docs-serve bench clean
+.PHONY: help model-list demo test check format-check lint types pytest seeded-faults docs site-check docs-serve bench clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -44,6 +44,9 @@ model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an ho
 
 docs: $(DEV) ## Build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+site-check: docs ## Open every page of the site in Chromium: console, links, pictures, width
+	$(BIN)/python tests/site_check.py site
 
 docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
 	$(BIN)/python -m mkdocs serve

@@ -3,7 +3,7 @@
 .POSIX:
 .SUFFIXES:
 .PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults docs \
-	docs-serve bench wheel-test torch-versions import-time kill-runs clean
+	site-check docs-serve bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -51,6 +51,9 @@ long-training: $(DEV) ## Train for 20,000 steps in six ways and draw what become
 
 docs: $(DEV) ## Build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+site-check: docs ## Open every page of the site in Chromium: console, links, pictures, width
+	$(BIN)/python tests/site_check.py site
 
 docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
 	$(BIN)/python -m mkdocs serve

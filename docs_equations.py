@@ -16,7 +16,8 @@ def on_page_content(html_text: str, **_: object) -> str:
 
 def _mathml(found: re.Match[str]) -> str:
     tag, bracket, latex = found.groups()
-    # MathML has no numbers of equations: they stand in the equation, at a distance.
-    latex = NUMBER.sub(r"\\qquad\\qquad (\1)", html.unescape(latex))
-    equation = convert(latex, display="block" if bracket == "[" else "inline")
-    return f'<{tag} class="{"equation" if bracket == "[" else "formula"}">{equation}</{tag}>'
+    # MathML has no numbers of equations: they stand beside the equation, where a link can point.
+    latex, _, _ = (text := html.unescape(latex)).partition(r"\tag{")
+    numbers = "".join(f'<span id="equation-{n}" class="number">({n})</span>' for n in NUMBER.findall(text))
+    equation = convert(latex.strip(), display="block" if bracket == "[" else "inline")
+    return f'<{tag} class="{"equation" if bracket == "[" else "formula"}">{equation}{numbers}</{tag}>'

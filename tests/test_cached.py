@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 import pytest
 import torch
@@ -225,6 +226,16 @@ def test_a_weight_first_read_inside_a_transform_is_not_kept(model: nn.Module, tr
         torch.testing.assert_close(p.grad, gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_what_cannot_be_cached_is_refused():
-    with pytest.raises(ValueError, match="Sequential has no orthogonal weight"), on.cached(nn.Sequential()):
+WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "cached, plain": (lambda: on.cached(nn.Sequential()), ValueError, "Sequential has no orthogonal weight"),
+    "cached, no module": (lambda: on.cached(none), TypeError, r"model must be a torch\.nn\.Module; got NoneType"),
+    "registered, no module": (lambda: on.register_cached(none), TypeError, r"a torch\.nn\.Module; got NoneType"),
+}
+none: Any = None
+
+
+@pytest.mark.usefixtures("unenforced")
+@pytest.mark.parametrize(("call", "exception", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_cached_is_refused(call: Callable[[], Any], exception: type[Exception], message: str):
+    with pytest.raises(exception, match=message), call():
         raise AssertionError

@@ -108,6 +108,14 @@ def test_a_tensor_without_rows_gets_no_row(tmp_path: Path):
     assert [key for key, _, _ in owners_in_file(tmp_path / "model.pt")] == ["w"]
 
 
+@pytest.mark.parametrize("name", ["0.weight", "weight_hh_l0"])
+def test_a_free_matrix_without_rows_has_a_row_that_says_so(name: str, tmp_path: Path):
+    key = f"{name.replace('weight', 'parametrizations.weight')}.original"
+    torch.save({key: torch.zeros(0, 5)}, tmp_path / "model.pt")
+    (row,) = on.inspect_file(tmp_path / "model.pt").layers
+    assert (row.shape, row.error, row.norm) == ((0, 5), 0.0, 0.0)
+
+
 def test_a_zero_row_counts_as_an_error_of_one(tmp_path: Path):
     W = torch.eye(4, 9)
     W[2] = 0

@@ -1,6 +1,7 @@
 """`orthogonalize_`: which layers, how, all or nothing, and a model that trains as before."""
 
 import dataclasses
+import inspect
 import itertools
 import warnings
 from collections.abc import Callable
@@ -251,6 +252,14 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
     "not a module": ("model", None, None, TypeError, r"model must be a torch\.nn\.Module; got str"),
     "not a config": (mlp(), 64, None, TypeError, r"must be an OLMConfig; got int\. Write OLMConfig\(group_size=64\)"),
     "not a filter": (mlp(), None, "conv", TypeError, r"filter_fn must be a function .*; got 'conv'"),
+    "filter of one": (
+        mlp(),
+        None,
+        lambda _: True,
+        TypeError,
+        r"of two arguments, \(module, fully .* got <function .*Write filter_fn=lambda module, name",
+    ),
+    "filter of none": (mlp(), None, nn.Identity().train, TypeError, "of two arguments.*got <bound method"),
     "nothing by default": (
         nn.Sequential(nn.Linear(12, 4)),
         None,
@@ -360,6 +369,8 @@ CONFIGS = {
     "blocks text": ({"blocks": "4"}, TypeError, r"number of equal blocks, or the sizes of the blocks; got '4'"),
     "blocks of true": ({"blocks": True}, TypeError, r"number of equal blocks, or the sizes of the blocks; got True"),
     "center text": ({"center": "no"}, TypeError, r"center must be True or False; got 'no'"),
+    "unknown option": ({"groups": 8}, TypeError, r"no option 'groups'; did you mean 'group_size'\? Its options are gr"),
+    "unknown and far": ({"rate": 8}, TypeError, r"OLMConfig has no option 'rate'\. Its options are group_size, center"),
     "scale text": ({"scale": "learned"}, TypeError, r"a positive number; got 'learned'"),
 }
 
@@ -371,6 +382,15 @@ def test_a_config_that_no_layer_could_take_is_refused(
 ):
     with pytest.raises(exception, match=message):
         on.OLMConfig(**options)
+
+
+@pytest.mark.usefixtures("unenforced")
+def test_a_config_takes_its_options_by_name_and_says_which_there_are():
+    make: Any = on.OLMConfig
+    with pytest.raises(TypeError, match=r"takes its options by name, as group_size=8; got \(8,\)"):
+        make(8)
+    assert list(inspect.signature(on.OLMConfig).parameters)[:2] == ["group_size", "center"]
+    assert dataclasses.replace(on.OLMConfig(scale=True), group_size=8) == on.OLMConfig(group_size=8, scale=True)
 
 
 @st.composite

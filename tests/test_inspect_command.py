@@ -42,7 +42,12 @@ def call(*arguments: str | Path) -> str:
 @pytest.mark.parametrize("save", [as_safetensors, as_pt], ids=["safetensors", "pt"])
 def test_the_table_is_that_of_the_model(save: Callable[[nn.Module, Path], Path], tmp_path: Path):
     model = network()
-    assert call(save(model, tmp_path), "--group-size", "4") == f"{on.inspect(model)}\n"
+    *table, note = call(save(model, tmp_path), "--group-size", "4").splitlines()
+    assert table == str(on.inspect(model)).splitlines()
+    assert note == (
+        "assumed, as a file does not say it: at most 4 rows a group, balanced, centred; other options, other groups "
+        "and errors"
+    )
 
 
 def test_options_say_how_the_model_was_converted(tmp_path: Path):
@@ -57,15 +62,25 @@ def test_options_say_how_the_model_was_converted(tmp_path: Path):
     assert float([cell for cell in blocks if cell][4]) < 1e-6
 
 
+def test_a_plain_file_says_that_the_classifier_is_among_its_rows(tmp_path: Path):
+    plain = nn.Sequential(nn.Linear(9, 4), nn.Linear(4, 3))
+    lines = call(as_pt(plain, tmp_path), "--no-center", "--blocks", "1").splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["0.weight", "1.weight"]
+    assert "balanced, not centred, blocks 1;" in lines[4]
+    assert lines[5].startswith(
+        "no V is in the file, so it is a plain or folded model's: every matrix has a row, a clas"
+    )
+
+
 def test_a_filter_keeps_some_weights_by_name(tmp_path: Path):
     path = as_safetensors(network(), tmp_path)
     rows = call(path, "--only", "gates.*", "--only", "head.weight").splitlines()[2:]
-    assert [row.split()[0] for row in rows] == ["gates.weight_hh_l0", "head.weight"]
+    assert [row.split()[0] for row in rows] == ["gates.weight_hh_l0", "head.weight", "assumed,"]
 
 
 def test_a_layer_that_is_the_whole_model_is_recognised(tmp_path: Path):
     layer = on.OrthogonalLinear(8, 4)
-    assert call(as_pt(layer, tmp_path)) == f"{on.inspect(layer)}\n"
+    assert call(as_pt(layer, tmp_path)).startswith(f"{on.inspect(layer)}\nassumed, as a file does not say it: as many")
 
 
 class Whole(nn.Linear):
@@ -92,6 +107,15 @@ def whole(folder: Path) -> Path:
     return folder / "whole.pt"
 
 
+def folder_of_weights(folder: Path) -> Path:
+    as_pt(nn.Linear(4, 4), folder)
+    return folder
+
+
+def empty_folder(folder: Path) -> Path:
+    return folder
+
+
 def biases(folder: Path) -> Path:
     torch.save({"bias": torch.zeros(3)}, folder / "bias.pt")
     return folder / "bias.pt"
@@ -103,6 +127,9 @@ def good(folder: Path) -> Path:
 
 WRONG: list[Any] = [
     pytest.param(missing, [], "there is no file", id="missing"),
+    pytest.param(folder_of_weights, [], "is a folder: give a file of weights in it, .safeten", id="folder"),
+    pytest.param(folder_of_weights, [], "or .pt; it holds model.pt.", id="folder's cure"),
+    pytest.param(empty_folder, [], "it holds none of weights by its name.", id="empty folder"),
     pytest.param(text, [], "cannot be read as weights (UnpicklingError). Expected a .safetensors file", id="text"),
     pytest.param(cut, [], "is not a whole .safetensors file", id="cut"),
     pytest.param(whole, [], ".Whole to be read, and so holds more than weights", id="pickle"),

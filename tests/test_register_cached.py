@@ -160,6 +160,26 @@ def test_a_handle_removed_inside_a_call_leaves_no_cache_behind_the_outer_one():
         assert layer.weight is not layer.weight
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_handle_removed_inside_the_outermost_call_leaves_no_cache_behind(depth: int):
+    model = nn.Sequential(on.OrthogonalLinear(6, 6), nn.Tanh(), on.OrthogonalLinear(6, 6))
+    expected = model(torch.ones(2, 6))
+    handle = on.register_cached(model)
+    calls = []
+
+    def again(*_: object) -> None:
+        calls.append(len(calls))
+        handle.remove() if len(calls) == depth else model(torch.ones(2, 6))
+
+    hook = model[1].register_forward_hook(again)
+    torch.testing.assert_close(model(torch.ones(2, 6)), expected, rtol=0, atol=1e-6)
+    hook.remove()
+    assert len(calls) >= depth
+    assert model[0].weight is not model[0].weight
+    model(torch.ones(2, 6))
+    assert model[0].weight is not model[0].weight
+
+
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])

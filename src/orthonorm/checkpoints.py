@@ -57,19 +57,30 @@ def inspect_file(
     config = OLMConfig() if config is None else config
     keep = (lambda _: True) if filter_fn is None else filter_fn
     free = {plain: key for key in tensors if _MARK in f".{key}" and (plain := _plain_key(key))}
+    note = _assumed(config)
     if free:
         rows = [_free_row(plain, key, tensors, config) for plain, key in free.items() if keep(plain)]
     else:
         matrices = {key: W for key, W in tensors.items() if _is_matrix(W)}
         rows = [_plain_row(key, W, config) for key, W in matrices.items() if keep(key)]
         free = matrices
+        note += "\nno V is in the file, so it is a plain or folded model's: every matrix has a row, a classifier's too"
     if not free:
         raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
     if not rows:
         raise ValueError(
             f"{path}: the filter keeps none of its {len(free)} weights, which are {', '.join([*free][:3])} ..."
         )
-    return Inspection(tuple(rows))
+    return Inspection(tuple(rows), note)
+
+
+def _assumed(config: OLMConfig) -> str:
+    """Return what is taken for granted about how the model was converted, in words."""
+    most = "as many rows a group as each weight allows" if config.group_size is None else f"{config.group_size} rows"
+    words = [most if config.group_size is None else f"at most {most} a group", config.grouping]
+    words += ["centred" if config.center else "not centred"]
+    words += [] if config.blocks is None else [f"blocks {config.blocks}"]
+    return f"assumed, as a file does not say it: {', '.join(words)}; other options, other groups and errors"
 
 
 def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
@@ -100,6 +111,12 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         ImportError: if the file is `.safetensors` and that package is missing.
     """
     path = Path(path)
+    if path.is_dir():
+        names = sorted(
+            found.name for found in path.iterdir() if found.suffix in {".safetensors", ".pt", ".pth", ".ckpt"}
+        )
+        inside = f"it holds {', '.join(names[:3])}" if names else "it holds none of weights by its name"
+        raise FileNotFoundError(f"{path} is a folder: give a file of weights in it, .safetensors or .pt; {inside}.")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
     if path.suffix == ".safetensors":
@@ -142,9 +159,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _owner(name: str, tensor: Tensor, config: OLMConfig, scale: Tensor | None = None) -> OrthogonalWeightNorm:
     """Return the parametrization that a tensor of this name would have: gates and fused projections by their names."""
-    d = tensor[0].numel()
+    d = tensor.shape[1:].numel()
     target = Target(name)
-    if name.startswith("weight_hh") and len(tensor) % d == 0:
+    if name.startswith("weight_hh") and len(tensor) and len(tensor) % d == 0:
         target = Target(name, {"center": False, "group_size": None}, blocks=len(tensor) // d)
     elif name == "in_proj_weight":
         target = Target(name, blocks=3)

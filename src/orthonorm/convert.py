@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from .functional.grouping import check_group_arguments, row_limit
+from .functional.nearest_name import refusing_unknown_options
 from .functional.roots import choose_method
 from .functional.rows import as_rows
 from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
@@ -19,6 +21,7 @@ __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
 Filter = Callable[[nn.Module, str], bool]
 
 
+@refusing_unknown_options
 @dataclass(frozen=True, kw_only=True)
 class OLMConfig:
     """How `orthogonalize_` treats every layer that it meets.
@@ -152,10 +155,8 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     config = OLMConfig() if config is None else config
     if not isinstance(config, OLMConfig):
         raise TypeError(f"config must be an OLMConfig; got {type(config).__name__}. Write OLMConfig(group_size=64).")
-    if filter_fn is not None and not callable(filter_fn):
-        raise TypeError(
-            f"filter_fn must be a function (module, fully qualified name) -> bool, or None; got {filter_fn!r}."
-        )
+    if filter_fn is not None:
+        _check_filter(filter_fn)
     choose = default_filter(model) if filter_fn is None else filter_fn
     chosen = [(fqn, module) for fqn, module in model.named_modules() if choose(module, fqn)]
     if not chosen:
@@ -169,6 +170,22 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
             register(plan.module, plan.name, plan.parametrization)
             plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
     return model
+
+
+def _check_filter(filter_fn: Any) -> None:
+    fits = callable(filter_fn)
+    if fits:
+        try:
+            signature(filter_fn).bind(nn.Identity(), "")
+        except TypeError:
+            fits = False
+        except ValueError:  # a function in C may not tell its signature; the call itself will
+            pass
+    if not fits:
+        raise TypeError(
+            "filter_fn must be a function of two arguments, (module, fully qualified name) -> bool, or None; got "
+            f"{filter_fn!r}. Write filter_fn=lambda module, name: ..."
+        )
 
 
 def _make_plans(chosen: list[tuple[str, nn.Module]], config: OLMConfig) -> list[_Plan]:

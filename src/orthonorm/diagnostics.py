@@ -83,16 +83,19 @@ class Inspection:
     """The reports of a model's orthogonal weights; prints as a table."""
 
     layers: tuple[LayerReport, ...]
+    note: str = ""
+    """What was assumed, where a file does not say it."""
 
     def __str__(self) -> str:
-        """Return the table, one row a weight."""
+        """Return the table, one row a weight, and the note below it."""
         names = [field.name for field in fields(LayerReport)]
         table = [names] + [[_text(getattr(layer, name)) for name in names] for layer in self.layers]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
         ]
-        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+        below = [self.note] if self.note else []
+        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], *below])
 
 
 def inspect(model: nn.Module) -> Inspection:

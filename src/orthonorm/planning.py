@@ -27,9 +27,20 @@ def plan(model: str, ranks: int = 8, group_size: int = 64, setup: str = "divide"
     try:
         weights = weights_of(model, OLMConfig(group_size=group_size or None))
         print(plan_weights(weights, ranks, setup=setup, bucket_mib=bucket_mib))
+        if _is_file(model):
+            print(f"taken from the file: every V, or if none every matrix, a classifier's too ({_named(weights)})")
     except (ValueError, FileNotFoundError, ImportError) as error:
         print(f"orthonorm: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def _is_file(model: str) -> bool:
+    return bool(Path(model).suffix) or Path(model).exists()
+
+
+def _named(weights: "list[GroupedWeight]") -> str:
+    last = weights[-1].key
+    return last if len(weights) == 1 else f"{weights[0].key} to {last}"
 
 
 def weights_of(model: str, config: OLMConfig) -> "list[GroupedWeight]":
@@ -52,7 +63,7 @@ def weights_of(model: str, config: OLMConfig) -> "list[GroupedWeight]":
     from .distributed.members import describe
     from .parametrizations.registration import free_matrix, orthogonal_weights
 
-    if Path(model).suffix or Path(model).exists():
+    if _is_file(model):
         return [describe(key, owner, tensor) for key, owner, tensor in owners_in_file(model, config)]
     try:
         from torchvision.models import get_model, list_models

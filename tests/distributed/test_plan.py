@@ -17,6 +17,7 @@ from on_ranks.pool import Pool
 from orthonorm import cli
 from orthonorm.distributed import plan
 from orthonorm.distributed.groups import share_out
+from orthonorm.planning import plan as plan_command
 
 MEASURED = [(name, world, "divide") for name in ("vgg", "resnet50") for world in (1, 2, 4)]
 SHARDED = [("vgg", 4, "shard"), ("resnet50", 2, "shard")]
@@ -83,10 +84,27 @@ def owners(model: torch.nn.Module) -> list[on.OrthogonalWeightNorm]:
 
 def test_the_summary_has_a_row_for_each_of_a_few_ranks():
     text = str(plan(torch.nn.Sequential(on.OrthogonalLinear(64, 30, group_size=8)), 4, setup="shard"))
-    assert text.startswith("shard: 4 groups of rows in 1 weights, on 4 ranks\n")
+    assert text.startswith("shard: 4 groups of rows in 1 weight, on 4 ranks\n")
     # 30 rows in groups of 8, 8, 7, 7 with borders at 8, 16, 24: the last border cuts 23 to 30 after one row.
     assert "groups cut by a border between ranks: 1 (their rows beyond it travel" in text
     assert [line.split(":")[0] for line in text.splitlines()[4:]] == [f"rank {rank:2d}" for rank in range(4)]
+
+
+def test_one_of_a_thing_is_one():
+    text = str(plan(torch.nn.Sequential(on.OrthogonalLinear(64, 30)), 1))
+    assert text.startswith("divide: 1 group of rows in 1 weight, on 1 rank\n")
+    assert ", 0 ranks idle\n" in text
+
+
+def test_a_plan_of_a_file_says_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    torch.save({"body.weight": torch.randn(4, 9), "fc.weight": torch.randn(2, 9)}, tmp_path / "plain.pt")
+    plan_command(str(tmp_path / "plain.pt"), ranks=2)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == (
+        "taken from the file: every V, or if none every matrix, a classifier's too (body.weight to fc.weight)"
+    )
+    plan_command("alexnet", ranks=2)
+    assert "taken from the file" not in capsys.readouterr().out
 
 
 def test_a_cut_group_costs_its_smaller_part_both_ways():
@@ -135,7 +153,7 @@ def test_the_command_plans_a_checkpoint_plain_or_converted(tmp_path: Path):
     wanted = str(plan(plain, 2, setup="shard"))
     for name in ("plain.pt", "converted.pt"):
         options = ("--ranks", "2", "--group-size", "16", "--setup", "shard")
-        assert command(str(tmp_path / name), *options).output.strip() == wanted
+        assert command(str(tmp_path / name), *options).output.startswith(f"{wanted}\ntaken from the file: ")
 
 
 MISTAKES = {

@@ -1,6 +1,7 @@
 """A user's mistake is told at once: rule, value, cure."""
 
 from inspect import unwrap
+from typing import Any, cast
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from orthonorm.functional import (
     riemannian_gradient,
     soft_orthogonality,
 )
+from orthonorm.modules import OrthogonalLinear
 from orthonorm.optim import StiefelAdam, StiefelSGD
 
 
@@ -46,6 +48,11 @@ def sparse_step():
     optimizer = StiefelSGD(table.parameters())
     table(torch.tensor([1])).sum().backward()
     optimizer.step()
+
+
+def named(module, name):
+    """An optimizer over one parameter of a module, given with its name."""
+    return StiefelSGD([(name, dict(module.named_parameters())[name])])
 
 
 W = haar(3, 5, dtype=torch.float64)
@@ -76,6 +83,36 @@ CASES = {
     "nesterov": (lambda: sgd(nesterov=True), ValueError, "needs momentum > 0, got 0"),
     "betas": (lambda: StiefelAdam([weight()], betas=(0.9, 1.0)), ValueError, r"in \[0, 1\), got \(0.9, 1.0\)"),
     "eps": (lambda: StiefelAdam([weight()], eps=-1.0), ValueError, "eps must be 0 or more, got -1.0"),
+    "rate as text": (lambda: sgd(lr="0.1"), TypeError, "lr must be a number, got '0.1'"),
+    "rate is true": (lambda: sgd(lr=True), TypeError, "lr must be a number, got True"),
+    "decay as text": (lambda: sgd(weight_decay="0"), TypeError, "weight_decay must be a number, got '0'"),
+    "momentum as text": (lambda: sgd(momentum="0.9"), TypeError, "momentum must be a number, got '0.9'"),
+    "one beta": (
+        lambda: StiefelAdam([weight()], betas=cast(Any, 0.9)),
+        TypeError,
+        "betas must be two numbers.*got 0.9",
+    ),
+    "betas as text": (
+        lambda: StiefelAdam([weight()], betas=cast(Any, ("0.9", 0.9))),
+        TypeError,
+        r"betas\[0\] must be a number, got '0.9'",
+    ),
+    "misspelled option": (
+        lambda: group(manifol=False),
+        ValueError,
+        "no option 'manifol', which would do nothing; did you mean 'manifold'.*The options are lr, momentum",
+    ),
+    "option cut short": (lambda: group(group=2), ValueError, "did you mean 'group_size'"),
+    "misspelled option of Adam": (
+        lambda: StiefelAdam([{"params": [weight()], "beta": (0.9, 0.9)}]),
+        ValueError,
+        "did you mean 'betas'",
+    ),
+    "free matrix": (
+        lambda: named(OrthogonalLinear(5, 3, bias=False), "parametrizations.weight.original"),
+        ValueError,
+        r"parametrizations.weight.original is the free parameter of a layer.*torch.optim.SGD\(orthonorm.param_groups",
+    ),
     "manifold": (lambda: group(manifold=1), TypeError, "manifold must be True or False, got 1"),
     "group size": (lambda: sgd(group_size=0), ValueError, "group_size must be at least 1.*got 0"),
     "bias": (
@@ -132,6 +169,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("unenforced")
 @pytest.mark.parametrize("case", CASES)
 def test_wrong_input(case):
     call, exception, message = CASES[case]
@@ -144,3 +182,21 @@ def test_a_refused_group_leaves_the_optimizer_as_it_was():
     with pytest.raises(TypeError, match="complex"):
         optimizer.add_param_group({"params": [weight(dtype=torch.complex64)]})
     assert len(optimizer.param_groups) == 1
+
+
+def test_keys_that_others_read_stay_in_the_group():
+    others = {"name": "encoder", "lr_scale": 0.5, "layer_id": 3, "max_momentum": 0.95, "initial_lr": 0.1}
+    assert others.items() <= group(**others).param_groups[0].items()
+
+
+def test_a_scheduler_of_momentum_and_a_second_optimizer_of_its_groups():
+    optimizer = sgd(momentum=0.9)
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3)
+    assert StiefelSGD(optimizer.param_groups).param_groups[0]["max_lr"] == 0.1
+
+
+@pytest.mark.parametrize(("start", "zero"), [(weight(value=0.0), True), (weight(), False)], ids=["zeros", "ones"])
+def test_a_start_of_zeros_is_told_from_one_that_has_a_nearest_matrix(start, zero):
+    with pytest.warns(UserWarning, match="moved 1 of 1 weights") as caught:
+        sgd(start)
+    assert ("In 1 of them all rows, or those of a group, were zero" in str(caught[0].message)) is zero

@@ -141,6 +141,8 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
 
 WRONG: list[tuple[str, list[str], str]] = [
     ("experiment", ["run", "lenet"], f"experiment is one of {', '.join(experiments.EXPERIMENTS)}, got 'lenet'"),
+    ("experiment nearly", ["run", "vgg5k"], "got 'vgg5k'; did you mean vgg-5k"),
+    ("experiment far", ["run", "lenet"], "got 'lenet'; `orthonorm list` shows what each is"),
     ("rates", ["run", "vgg"], "vgg takes its rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg"),
     ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),

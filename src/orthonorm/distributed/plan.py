@@ -60,11 +60,13 @@ class Plan:
         """Return the summary, with a row for each rank where there are few."""
         ranks = len(self.operations)
         lines = [
-            f"{self.setup}: {self.groups} groups of rows in {self.weights} weights, on {ranks} ranks",
+            f"{self.setup}: {_counted(self.groups, 'group')} of rows in {_counted(self.weights, 'weight')}, on "
+            f"{_counted(ranks, 'rank')}",
             f"operations a step: {_si(self.single)} in one process, {_si(max(self.operations))} on the busiest rank "
-            f"({self.share:.3f} of an equal share; median {_si(median(self.operations))}), {self.idle} ranks idle",
-            f"bytes a rank sends a step: {_si(max(self.sent))}B in {self.collectives} collectives; without it the "
-            f"gradients of these weights alone take {_si(self.gradient)}B",
+            f"({self.share:.3f} of an equal share; median {_si(median(self.operations))}), "
+            f"{_counted(self.idle, 'rank')} idle",
+            f"bytes a rank sends a step: {_si(max(self.sent))}B in {_counted(self.collectives, 'collective')}; "
+            f"without it the gradients of these weights alone take {_si(self.gradient)}B",
         ]
         if self.setup == "shard":
             lines.append(f"groups cut by a border between ranks: {self.cut}" + (_CUT_CURE if self.cut else ""))
@@ -74,6 +76,10 @@ class Plan:
                 for rank, (done, sent) in enumerate(zip(self.operations, self.sent, strict=True))
             ]
         return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 _CUT_CURE = " (their rows beyond it travel; a group size that divides the rows a rank holds avoids it)"

@@ -10,7 +10,7 @@ from orthonorm.functional.layout import matrix_layout
 from orthonorm.functional.retractions import RETRACTIONS
 from orthonorm.functional.stiefel import METRICS, project_tangent
 
-from .base import Params, StiefelOptimizer
+from .base import Params, StiefelOptimizer, check_number
 from .blocks import Blocks, grad_of
 
 __all__ = ["StiefelAdam"]
@@ -93,10 +93,13 @@ class StiefelAdam(StiefelOptimizer):
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)
         betas = options["betas"]
+        if not isinstance(betas, tuple | list):
+            raise TypeError(f"betas must be two numbers in [0, 1), got {betas!r}")
+        for i, beta in enumerate(betas):
+            check_number(f"betas[{i}]", beta)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"betas must be two numbers in [0, 1), got {betas}")
-        if not options["eps"] >= 0:
-            raise ValueError(f"eps must be 0 or more, got {options['eps']}")
+        check_number("eps", options["eps"])
 
     def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         for param in params:

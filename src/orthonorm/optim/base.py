@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -13,13 +14,17 @@ from torch.optim import Optimizer
 from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import check_group_arguments
 from orthonorm.functional.layout import matrix_layout
+from orthonorm.functional.nearest_name import nearest_name
 from orthonorm.functional.retractions import check_pair
 from orthonorm.functional.stiefel import project
 
 from .blocks import Blocks, batches, grad_of
 from .shards import check_shard
 
-__all__ = ["Params", "Start", "StiefelOptimizer"]
+__all__ = ["Params", "Start", "StiefelOptimizer", "check_number"]
+
+# Keys that torch itself, or one of its schedulers, puts into a group: near to an option, and no slip for it.
+_TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -30,6 +35,7 @@ class Start(NamedTuple):
     moved: int
     total: int
     worst: float
+    zero: int
 
 
 class StiefelOptimizer(Optimizer):
@@ -39,6 +45,7 @@ class StiefelOptimizer(Optimizer):
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self._starts: list[Start] | None = []
+        check_number("weight_decay", defaults["weight_decay"])
         super().__init__(params, defaults)
         starts, self._starts = self._starts, None
         groups_on = [group["manifold"] for group in self.param_groups]
@@ -64,6 +71,7 @@ class StiefelOptimizer(Optimizer):
             TypeError, ValueError: a weight or an option that the method cannot take.
         """
         group = dict(param_group)
+        _check_keys(group, self.defaults)
         on_manifold = group.get("manifold", self.defaults["manifold"])
         if on_manifold and group.get("weight_decay", 0) != 0:
             raise ValueError(
@@ -78,6 +86,7 @@ class StiefelOptimizer(Optimizer):
         if not on_manifold:
             return
         try:
+            _check_names(self.param_groups[-1].get("param_names", []))
             for param in self.param_groups[-1]["params"]:
                 _check_param(param, self.param_groups[-1]["group_size"], self._takes_shards)
             start = _put_on_manifold(self.param_groups[-1])
@@ -96,8 +105,7 @@ class StiefelOptimizer(Optimizer):
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"lr as a tensor must have one element, got shape {tuple(lr.shape)}")
         for name in ("lr", "weight_decay"):
-            if not options[name] >= 0:
-                raise ValueError(f"{name} must be 0 or more, got {options[name]}")
+            check_number(name, options[name])
         if options["manifold"]:
             check_pair(options["metric"], options["retraction"])
             check_group_arguments(options["group_size"], "balanced")
@@ -149,6 +157,36 @@ class StiefelOptimizer(Optimizer):
         raise NotImplementedError
 
 
+def check_number(name: str, value: Any) -> None:
+    """Raise unless an option is a number, or a tensor, of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not value >= 0:  # type: ignore[operator]
+        raise ValueError(f"{name} must be 0 or more, got {value}")
+
+
+def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
+    """Refuse a key that is nearly an option's name. Others are kept, as torch keeps them: a scheduler may read them."""
+    for key in group.keys() - options.keys() - _TORCHS_OWN:
+        near = nearest_name(key, options, cutoff=0.72)
+        if near is not None:
+            raise ValueError(
+                f"a parameter group has no option {key!r}, which would do nothing; did you mean {near!r}? The options "
+                f"are {', '.join(options)}"
+            )
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if ".parametrizations." in f".{name}" and name.endswith(".original"):
+            raise ValueError(
+                f"{name} is the free parameter of a layer that computes its weight from it, so to hold it on the "
+                "manifold does not hold the weight there, and a layer that is orthogonal already gains nothing. Give "
+                "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
+                "and give its weight to this one"
+            )
+
+
 @contextmanager
 def _full_precision(device: torch.device) -> Iterator[None]:
     """Products in full float32: the three digits of TF32 or autocast would leave weights 1e-3 off the manifold."""
@@ -194,7 +232,7 @@ def _check_param(param: Tensor, group_size: int | None, shards: bool) -> None:
 @torch.no_grad()
 def _put_on_manifold(group: dict[str, Any]) -> Start:
     """Project weights that are farther from the manifold than rounding explains."""
-    moved, worst = set(), 0.0
+    moved, zero, worst = set(), set(), 0.0
     for blocks in batches(group["params"], group["group_size"]):
         W = blocks.stack(blocks.params)
         if not bool(torch.isfinite(W).all()):
@@ -206,22 +244,31 @@ def _put_on_manifold(group: dict[str, Any]) -> Start:
         # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
         off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
         if any(off):
+            nothing = (W == 0).all(-1).all(-1).tolist()
+            zero.update(id(param) for param in blocks.where(nothing).params)
             worst = max(worst, errors.max().item())
             moving = blocks.where(off)
             moving.scatter(moving.params, project(moving.stack(moving.params)))
             moved.update(id(param) for param in moving.params)
-    return Start(len(moved), len(group["params"]), worst)
+    return Start(len(moved), len(group["params"]), worst, len(zero))
 
 
 def _tell(starts: list[Start], name: str, stacklevel: int) -> None:
     """Warn if weights were moved, at the line of the user's call."""
-    moved = sum(start.moved for start in starts)
+    moved, zero = sum(start.moved for start in starts), sum(start.zero for start in starts)
     if moved:
+        of_zeros = (
+            f". In {zero} of them all rows, or those of a group, were zero, to which every orthonormal matrix is "
+            "equally near: they are an arbitrary one now"
+            if zero
+            else ""
+        )
         warnings.warn(
             f"{name} moved {moved} of {sum(start.total for start in starts)} weights onto the "
             f"manifold: the largest |W W^T - I| was {max(start.worst for start in starts):.2g}, and "
             "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
-            "computed in float64). Start on the manifold, with torch.nn.init.orthogonal_ for "
-            "instance, to keep the weights as they are",
+            f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
+            "instance, to keep the weights as they are. The free matrix V of a layer that "
+            "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer",
             stacklevel=stacklevel,
         )

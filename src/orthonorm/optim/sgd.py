@@ -9,7 +9,7 @@ from torch.optim.sgd import sgd
 from orthonorm.functional.retractions import RETRACTIONS
 from orthonorm.functional.stiefel import METRICS, project_tangent
 
-from .base import Params, StiefelOptimizer
+from .base import Params, StiefelOptimizer, check_number
 from .blocks import Blocks, grad_of
 
 __all__ = ["StiefelSGD"]
@@ -117,8 +117,7 @@ class StiefelSGD(StiefelOptimizer):
 
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)
-        if not options["momentum"] >= 0:
-            raise ValueError(f"momentum must be 0 or more, got {options['momentum']}")
+        check_number("momentum", options["momentum"])
         if options["nesterov"] and options["momentum"] == 0:
             raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
 

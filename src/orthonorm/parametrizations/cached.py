@@ -94,6 +94,7 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
         Nothing. Other threads, compiled code and `torch.func` transforms go on as if it were not there.
 
     Raises:
+        TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight.
         RuntimeError: at a read inside, if V, the scale or the weight itself was changed since the first read.
 
@@ -133,9 +134,10 @@ def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHand
         together: as in `cached`.
 
     Returns:
-        A handle whose `remove()` ends it.
+        A handle whose `remove()` ends it, for a call in progress too if that is in the same thread.
 
     Raises:
+        TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight.
 
     Example:
@@ -152,16 +154,19 @@ def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHand
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
     before = model.register_forward_pre_hook(partial(_enter, together=together))
     after = model.register_forward_hook(_leave, always_call=True)
-    return _Handles(before, after)
+    return _Handles(model, before, after)
 
 
 class _Handles(RemovableHandle):
-    def __init__(self, *handles: RemovableHandle) -> None:
-        self.handles = handles
+    def __init__(self, model: nn.Module, *handles: RemovableHandle) -> None:
+        self.model, self.handles = model, handles
 
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()
+        # torch does not run a hook that was removed meanwhile, so calls in progress end their contexts here.
+        while any(called is self.model for called, _ in _CALLS.get()):
+            _leave(self.model, None, None)
 
 
 # The modules whose calls are in progress, each with the context that it has entered; None where it needs none.
@@ -194,6 +199,8 @@ def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
 
 def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
     """Return the name, the parametrization and V of each orthogonal weight."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     return [
         (name.replace("parametrizations.", ""), module[0], module.original)  # type: ignore[misc]
         for name, module in model.named_modules()

@@ -14,20 +14,20 @@ _SYNTHETIC = " (synthetic)"
 
 
 def omdsm_text(records: Sequence[Record]) -> str:
-    """Markdown of the comparison: a section for each figure of the paper, a dash where nothing ran.
+    """Markdown of the comparison: a section for each figure of the paper, those that were not run named before.
 
     Of an experiment on synthetic data every heading and row says so, and no claim is judged.
     """
     numbers = paper_numbers()["omdsm"]
     name = records[0].run.experiment
     mark = _SYNTHETIC if name.endswith("-synthetic") else ""
-    lines = [f"# {escape(name)}: {numbers['title']}{mark}", "", *_listed(circumstances(records)), ""]
-    for figure in numbers["figures"]:
-        chosen = belonging(records, figure)
+    shown = [(figure, belonging(records, figure)) for figure in numbers["figures"]]
+    absent = [heading(figure) for figure, chosen in shown if not chosen]
+    told = [f"Not run, {DASH}: {'; '.join(absent)}"] if absent else []
+    lines = [f"# {escape(name)}: {numbers['title']}{mark}", "", *_listed([*circumstances(records), *told]), ""]
+    for figure, chosen in shown:
         if chosen:
             lines += _section(chosen, records, figure, numbers, mark)
-        else:
-            lines += [f"## {heading(figure)}{mark}", "", f"{DASH} not run", ""]
     return "\n".join(lines)
 
 

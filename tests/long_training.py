@@ -1,6 +1,6 @@
 """Twenty thousand steps of orthogonal networks, and what becomes of W and V: `make long-training`.
 
-    python tests/long_training.py [STEPS] [FOLDER]    # 20000 steps into docs/long-training
+    python tests/long_training.py [STEPS FOLDER]    # 20000 steps into docs/long-training
 
 A network of three orthogonal hidden layers learns scikit-learn's 1,797 real digits (8 x 8 pixels; 1,000 to train), far
 beyond the point at which it has learned them. Decay reaches V on purpose, which `param_groups` would not let it do.
@@ -115,11 +115,12 @@ def draw(curves: dict[str, list[Point]], path: Path) -> None:
         "condition": "condition of V",
         "smallest": "smallest norm of V",
     }
-    for axes, (name, title) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):
+    grid = figure.subplots(2, 2)
+    for axes, (name, title) in zip(grid.flat, panels.items(), strict=True):
         for label, points in curves.items():
             axes.plot([p.step for p in points[1:]], [getattr(p, name) for p in points[1:]], label=label)
         axes.set(title=title, yscale="log", xlabel="steps")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=9)
     figure.savefig(path, dpi=75)
 
 
@@ -158,4 +159,7 @@ def main(steps: int = 20_000, folder: Path = HERE.parent / "docs/long-training")
 
 
 if __name__ == "__main__":
-    main(*(kind(text) for kind, text in zip((int, Path), sys.argv[1:], strict=False)))
+    if len(sys.argv) > 2:
+        main(int(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        main()

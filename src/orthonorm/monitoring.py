@@ -96,8 +96,10 @@ class OrthogonalityHook:
         if every < 1:
             raise ValueError(f"every must be at least 1 step; got {every}.")
         inspect(model)
-        self.model, self.log, self.every = model, log, every
-        self.step = 0
+        self.model: nn.Module = model
+        self.log: Callable[[str, float, int], Any] | None = log
+        self.every: int = every
+        self.step: int = 0
 
     def __call__(self) -> None:
         """Count one step, and look where the count is a multiple of `every`."""

@@ -25,7 +25,7 @@ class OperatorCalls(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.count: int = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count one call and make it."""

@@ -29,9 +29,12 @@ class Bucket:
     """
 
     def __init__(self, first: int, weights: list[GroupedWeight], pieces: list[list[RowGroup]]) -> None:
-        self.first, self.weights = first, weights
-        self.pieces = [sorted(piece, key=lambda g: (g.kind, g.weight, g.part, g.start)) for piece in pieces]
-        self.length = max(sum(group.numel for group in piece) for piece in self.pieces)
+        self.first: int = first
+        self.weights: list[GroupedWeight] = weights
+        self.pieces: list[list[RowGroup]] = [
+            sorted(piece, key=lambda g: (g.kind, g.weight, g.part, g.start)) for piece in pieces
+        ]
+        self.length: int = max(sum(group.numel for group in piece) for piece in self.pieces)
         self.splits: list[int] = []
         places: list[list[tuple[int, int, int]]] = [[] for _ in weights]
         for piece in self.pieces:
@@ -39,7 +42,7 @@ class Bucket:
                 places[group.weight - first].append((group.part, group.start, len(self.splits)))
                 self.splits.append(group.numel)
             self.splits.append(self.length - sum(group.numel for group in piece))
-        self.places = [[place for _, _, place in sorted(found)] for found in places]
+        self.places: list[list[int]] = [[place for _, _, place in sorted(found)] for found in places]
 
     def map(self, flat: Tensor, rank: int) -> Tensor:
         """Return the orthonormal rows of a rank's piece from its rows of V, both flat: one batch for each kind."""

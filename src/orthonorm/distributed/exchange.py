@@ -116,8 +116,13 @@ class Exchange:
         always: bool = False,
         precision: Precision = AS_IS,
     ) -> None:
-        self.members, self.buckets, self.group = list(members), list(buckets), group
-        self.collect, self.outside, self.always, self.precision = collect, outside, always, precision
+        self.members: list[Member] = list(members)
+        self.buckets: list[Bucket] = list(buckets)
+        self.group: Collective = group
+        self.collect: Callable[[Bucket, Sequence[Member]], Tensor] = collect
+        self.outside: Callable[[Tensor], Tensor] = outside
+        self.always: bool = always
+        self.precision: Precision = precision
         self.current: _Round | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Exchange":

@@ -41,7 +41,7 @@ class RowGroup:
     method: str
 
     @property
-    def kind(self) -> tuple:
+    def kind(self) -> tuple[int, int, bool, str]:
         """What groups that are mapped in one batch have in common."""
         return self.d, self.size, self.center, self.method
 

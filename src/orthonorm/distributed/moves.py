@@ -76,12 +76,12 @@ class Moves:
 
     def __init__(self, bucket: Bucket, ranks: int) -> None:
         self.ranks = ranks
-        self.pieces = [
+        self.pieces: list[list[_Segment]] = [
             [segment for group in piece for segment in _segments(group, bucket, ranks, mapper)]
             for mapper, piece in enumerate(bucket.pieces)
         ]
-        self.moved = [s for piece in self.pieces for s in piece if s.holder != s.mapper]
-        self.any = bool(self.moved)
+        self.moved: list[_Segment] = [s for piece in self.pieces for s in piece if s.holder != s.mapper]
+        self.any: bool = bool(self.moved)
 
     def counts_from(self, rank: int) -> list[int]:
         """Return how many numbers `rank` sends to each rank."""

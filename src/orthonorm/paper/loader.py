@@ -44,9 +44,12 @@ class EpochLoader:
         if run.augment not in AUGMENTATIONS:
             raise UserError(f"augment is one of {', '.join(AUGMENTATIONS)}, got {run.augment!r}")
         check_batch(run, dataset.name, dataset.count, world)
-        self.run, self.dataset, self.rank, self.world = run, dataset, rank, world
+        self.run: Run = run
+        self.dataset: Dataset = dataset
+        self.rank: int = rank
+        self.world: int = world
         self.epoch = 0
-        self.given = 0
+        self.given: int = 0
         self._first = 0
 
     def __len__(self) -> int:

@@ -30,7 +30,9 @@ class Diverged(Exception):
 
     def __init__(self, step: int, loss: float | None, reason: str) -> None:
         super().__init__(reason)
-        self.step, self.loss, self.reason = step, loss, reason
+        self.step: int = step
+        self.loss: float | None = loss
+        self.reason: str = reason
 
 
 class TrainingModule(pl.LightningModule):
@@ -46,12 +48,15 @@ class TrainingModule(pl.LightningModule):
         sharded: bool = False,
     ) -> None:
         super().__init__()
-        self.run, self.network, self.method, self.loader = run, network, method, loader
+        self.run: Run = run
+        self.network: nn.Module = network
+        self.method: Method = method
+        self.loader: EpochLoader | StreamingLoader = loader
         self.sharded = sharded
-        self.optimizer = self._make_optimizer()
+        self.optimizer: torch.optim.Optimizer = self._make_optimizer()
         # Of the epoch in progress: kept out of the state_dict, put into the checkpoint by hand.
-        self.losses = torch.zeros(len(loader))
-        self.errors = Errors(loader.dataset.classes)
+        self.losses: Tensor = torch.zeros(len(loader))
+        self.errors: Errors = Errors(loader.dataset.classes)
         self._checked = 0
         self._random: list[dict[str, Any]] | None = None
 
@@ -73,7 +78,8 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Move the counters to the device; after everything else, put back the random states."""
-        self.losses, self.errors = self.losses.to(self.device), self.errors.to(self.device)
+        self.losses = self.losses.to(self.device)
+        self.errors = self.errors.to(self.device)
         self.loader.epoch = self.current_epoch
         if self._random is not None:
             restore_random_state(self._random[rank()])
@@ -145,7 +151,8 @@ class TrainingModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take up what ``on_save_checkpoint`` added."""
         state = checkpoint["orthonorm"]
-        self.losses, self._checked = state["losses"], state["checked"]
+        self.losses = state["losses"]
+        self._checked = state["checked"]
         if rank() == 0:
             self.errors.load(state["errors"])
         # Those of another number of processes are nobody's here: the ones of this start serve.

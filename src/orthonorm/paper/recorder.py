@@ -36,7 +36,7 @@ class Unwritten:
     """The lines of a run in the processes that write nothing."""
 
     def __init__(self, lines: list[Line]) -> None:
-        self.lines = list(lines)
+        self.lines: list[Line] = list(lines)
 
     def write(self, line: Line) -> None:
         """Keep the line of an epoch, in memory."""
@@ -68,10 +68,12 @@ class Recorder(pl.Callback):
         checkpoint_seconds: float = 30.0,
     ) -> None:
         given = settings.checkpoint_seconds
-        self.writer, self.checkpoint = writer, checkpoint
-        self.checkpoint_seconds = checkpoint_seconds if given is None else given
-        self.stop_at_step, self.deadline = settings.stop_at_step, settings.deadline
-        self.resumed = 0
+        self.writer: RecordWriter | Unwritten = writer
+        self.checkpoint: Path = checkpoint
+        self.checkpoint_seconds: float = checkpoint_seconds if given is None else given
+        self.stop_at_step: int | None = settings.stop_at_step
+        self.deadline: float | None = settings.deadline
+        self.resumed: int = 0
         self._spent = 0.0
         self._began = self._saved = time.perf_counter()
 

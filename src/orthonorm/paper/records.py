@@ -130,10 +130,10 @@ class RecordWriter:
     """
 
     def __init__(self, folder: Path, run: Run, lines: Iterable[Line]) -> None:
-        self.final = record_path(folder, run)
-        self.part = work_path(folder, run, ".jsonl.part")
+        self.final: Path = record_path(folder, run)
+        self.part: Path = work_path(folder, run, ".jsonl.part")
         self.part.parent.mkdir(parents=True, exist_ok=True)
-        self.lines = list(lines)
+        self.lines: list[Line] = list(lines)
         self._file = self.part.open("w", encoding="utf-8")
         for line in self.lines:
             self._file.write(dumps(line) + "\n")

@@ -54,10 +54,14 @@ class StreamingLoader:
                 f"the images of {dataset.name} are cropped as they are read: augment is none, got {run.augment!r}"
             )
         check_batch(run, dataset.name, dataset.count, world)
-        self.run, self.dataset, self.rank, self.world = run, dataset, rank, world
-        self.workers, self.device = workers, device or torch.device("cpu")
+        self.run: Run = run
+        self.dataset: ImageFolders = dataset
+        self.rank: int = rank
+        self.world: int = world
+        self.workers: int = workers
+        self.device: torch.device = device or torch.device("cpu")
         self.epoch = 0
-        self.given = 0
+        self.given: int = 0
         self._first = 0
         self._keys = _Keys(run.seed)
         self._train: DataLoader[Any] | None = None

@@ -67,15 +67,19 @@ class OrthogonalWeightNorm(nn.Module):
         _check_weight(weight, label)
         check_center(center)
         choose_method(method, weight.device)
-        self.shape, self.label = tuple(weight.shape), label
-        self.groups, self.transposed, self.constant_row = groups, transposed, constant_row
+        self.shape: tuple[int, ...] = tuple(weight.shape)
+        self.label: str = label
+        self.groups: int = groups
+        self.transposed: bool = transposed
+        self.constant_row: int | None = constant_row
         _, n, d = self.rows(weight.detach()).shape
-        self.center, self.method = center, method
+        self.center: bool = center
+        self.method: str = method
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
-        self.limit = row_limit(d, center)
+        self.limit: int = row_limit(d, center)
         try:
-            self.sizes = tuple(
+            self.sizes: tuple[int, ...] = tuple(
                 size
                 for block in _block_sizes(n, blocks, groups)
                 for size in group_sizes(block, d, group_size=group_size, center=center, grouping=grouping)
@@ -88,7 +92,7 @@ class OrthogonalWeightNorm(nn.Module):
                 "the layer learns nothing. Use center=False, or leave this weight as it is.",
                 stacklevel=3,
             )
-        self.scale = _make_scale(scale, groups * n, weight)
+        self.scale: nn.Parameter | float | bool = _make_scale(scale, groups * n, weight)
 
     def forward(self, V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""

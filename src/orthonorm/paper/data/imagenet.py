@@ -38,7 +38,8 @@ class Images(torch.utils.data.Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, folder: ImageFolder, transform: Callable[..., Tensor]) -> None:
-        self.folder, self.transform = folder, transform
+        self.folder: ImageFolder = folder
+        self.transform: Callable[..., Tensor] = transform
 
     def __len__(self) -> int:
         return len(self.folder)

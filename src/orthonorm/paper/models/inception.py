@@ -69,9 +69,9 @@ class Inception(nn.Module):
         branches["pool"] = pool
         if widths.projection:
             branches["pool"] = nn.Sequential(pool, conv_block(inputs, channels(widths.projection), 1))
-        self.branches = nn.ModuleDict(branches)
+        self.branches: nn.ModuleDict = nn.ModuleDict(branches)
         one = channels(widths.one) if widths.one else 0
-        self.outputs = one + three + double + (channels(widths.projection) if widths.projection else inputs)
+        self.outputs: int = one + three + double + (channels(widths.projection) if widths.projection else inputs)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b outputs h w"]:
         """All branches of one input."""

@@ -25,8 +25,9 @@ class Recurrent(nn.Module):
 
     def __init__(self, core: nn.RNN | nn.LSTM, classes: int, *, each_step: bool) -> None:
         super().__init__()
-        self.core, self.each_step = core, each_step
-        self.readout = nn.Linear(core.hidden_size, classes)
+        self.core: nn.RNN | nn.LSTM = core
+        self.each_step: bool = each_step
+        self.readout: nn.Linear = nn.Linear(core.hidden_size, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of ``(batch, time, features)``, or of images whose rows are the steps.

@@ -22,7 +22,9 @@ class PreActivation(nn.Module):
 
     def __init__(self, activation: nn.Module, body: nn.Module, projection: nn.Module | None) -> None:
         super().__init__()
-        self.activation, self.body, self.projection = activation, body, projection
+        self.activation: nn.Module = activation
+        self.body: nn.Module = body
+        self.projection: nn.Module | None = projection
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n v u"]:
         """Shortcut plus residual."""

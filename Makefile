@@ -2,7 +2,8 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list long-training demo test check format-check lint types pytest seeded-faults docs docs-serve bench clean
+.PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults docs docs-serve \
+	bench wheel-test torch-versions import-time clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -19,7 +20,7 @@ demo: $(DEMO) ## Train orthogonal and plain networks on real digits and compare 
 
 test: check docs pytest seeded-faults ## Run every check and every test
 
-check: format-check lint types ## Run the static checks only: format, lint, types
+check: format-check lint types dependencies ## Run the static checks only: format, lint, types, dependencies
 
 format-check: $(DEV)
 	$(BIN)/ruff format --check .
@@ -29,6 +30,9 @@ lint: $(DEV)
 
 types: $(DEV)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+dependencies: $(DEV)
+	$(BIN)/python -m pip check
 
 # Twice, as the tracer of torch.compile cannot follow the wrappers that enforce shapes and types.
 pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those that compile
@@ -53,6 +57,15 @@ docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each 
 
 bench: $(DEV) ## Measure accuracy and speed, peer libraries beside
 	$(BIN)/orthonorm bench
+
+wheel-test: $(DEV) ## Run the tests on what the built wheel installs, outside the checkout (half an hour)
+	$(BIN)/python tests/wheel.py
+
+torch-versions: $(DEV) ## Run the tests with the oldest supported torch and the newest (an hour, 15 GB in build/)
+	$(BIN)/python tests/torch_versions.py
+
+import-time: $(DEV) ## Measure what importing the library adds to importing torch
+	$(BIN)/python tests/import_time.py
 
 clean: ## Remove the environment and all that is generated, but results
 	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import orthonorm
+
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "orthonorm"
+# Where it is imported from: these sources, or what a wheel installed.
+PACKAGE = Path(str(orthonorm.__file__)).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 # A part of the library and the parts that it may import. `__init__` gathers the public names.

@@ -107,18 +107,20 @@ def test_the_rows_of_a_group_are_the_nearest_orthonormal_ones(kind: Kind):
 
 
 @each_kind
-def test_reset_parameters_draws_torchs_start_anew(kind: Kind):
-    layer = kind.build(scale=True)
+@pytest.mark.parametrize("scaled", [False, True], ids=["no scale", "scale"])
+def test_reset_parameters_draws_torchs_start_anew(kind: Kind, scaled: bool):
+    layer = kind.build(scale=scaled)
     with torch.no_grad():
         free(layer).normal_()
-        scale(layer).fill_(3.0)
+        if scaled:
+            scale(layer).fill_(3.0)
     torch.manual_seed(7)
     layer.reset_parameters()
     torch.manual_seed(7)
     plain = kind.build_plain()
     assert torch.equal(free(layer), plain.weight)
     assert plain.bias is None or torch.equal(layer.bias, plain.bias)
-    assert torch.equal(scale(layer), torch.ones_like(scale(layer)))
+    assert not scaled or torch.equal(scale(layer), torch.ones_like(scale(layer)))
 
 
 @each_kind

@@ -3,6 +3,7 @@
 Starting a process that imports torch takes seconds, so the tests of a session share these. Every wait is bounded.
 """
 
+import gc
 import multiprocessing
 import multiprocessing.connection
 import tempfile
@@ -39,6 +40,8 @@ def _serve(pipe: multiprocessing.connection.Connection, rank: int) -> None:
         except Exception:
             answer = (False, traceback.format_exc())
         finally:
+            # Destroying a gloo group whose models wait to be collected can hang (torch 2.6), or abort at exit.
+            gc.collect()
             if dist.is_initialized():
                 dist.destroy_process_group()
         pipe.send(answer)

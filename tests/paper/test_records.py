@@ -28,12 +28,25 @@ from orthonorm.paper.records import (
 )
 
 RUN = Run(experiment="tests", dataset="tiny", model="mlp", method="plain", lr=0.1, epochs=2, batch_size=8)
-HEADER = {"kind": "header", "schema": 1, "id": RUN.id, "run": RUN.to_json(), "started": "now", "threads": 1}
+HEADER = {
+    "kind": "header",
+    "schema": 1,
+    "id": RUN.id,
+    "run": RUN.to_json(),
+    "data": {"description": "none", "digest": "none"},
+    "steps_per_epoch": 2,
+    "parameters": 1,
+    "versions": {"python": "3.11.0"},
+    "device": "none",
+    "started": "now",
+    "threads": 1,
+}
 END = {"kind": "end", "outcome": "completed", "reason": None, "step": 4, "finished": "now", "resumed": 0}
 
 
 def epoch(number: int, loss: float = 1.5) -> dict[str, Any]:
-    return {"kind": "epoch", "epoch": number, "step": 2 * number, "train_loss": loss, "seconds": 0.1}
+    line = {"kind": "epoch", "epoch": number, "step": 2 * number, "lr": 0.1}
+    return line | {"train_loss": loss, "test_error": 10.0, "seconds": 0.1}
 
 
 def write(folder: Path, *epochs: dict[str, Any], end: dict[str, Any] | None = None) -> Path:

@@ -40,4 +40,6 @@ def from_rows(
     if not transposed:
         return rows.reshape(shape)
     groups, n, _ = rows.shape
-    return rows.reshape(groups, n, shape[0] // groups, *shape[2:]).transpose(1, 2).reshape(shape)
+    weight = rows.reshape(groups, n, shape[0] // groups, *shape[2:]).transpose(1, 2).reshape(shape)
+    # Laid out as a plain layer's weight: an initialisation draws its numbers in the order of memory.
+    return weight.contiguous()

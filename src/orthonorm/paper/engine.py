@@ -15,6 +15,7 @@ from lightning.fabric.utilities.types import _PATH
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
+from orthonorm.paper.checkpointfile import CheckpointFile
 from orthonorm.paper.config import Run
 from orthonorm.paper.group import launcher
 from orthonorm.paper.settings import Settings
@@ -29,7 +30,7 @@ def make_trainer(run: Run, callback: pl.Callback, settings: Settings) -> pl.Trai
         devices=settings.devices,
         num_nodes=settings.nodes,
         strategy=_strategy(settings),
-        plugins=[] if environment is None else [environment],
+        plugins=[CheckpointFile(), *([] if environment is None else [environment])],
         precision=run.precision,  # type: ignore[arg-type]  (checked by Run against its own list)
         max_epochs=run.epochs,
         callbacks=[callback, *bar],

@@ -16,6 +16,7 @@ from orthonorm.paper.group import agree, rank, total
 from orthonorm.paper.loader import EpochLoader
 from orthonorm.paper.module import TrainingModule
 from orthonorm.paper.records import Line, RecordWriter, dumps
+from orthonorm.paper.resultfiles import writing
 from orthonorm.paper.settings import Settings
 from orthonorm.paper.sharding import gathered
 from orthonorm.paper.streaming import StreamingLoader
@@ -160,9 +161,10 @@ class Recorder(pl.Callback):
     def save(self, trainer: pl.Trainer) -> None:
         """Write the checkpoint so that a kill leaves the old one or the new one."""
         fresh = self.checkpoint.with_suffix(".new")
-        trainer.save_checkpoint(fresh)
-        if rank() == 0:
-            os.replace(fresh, self.checkpoint)
+        with writing(self.checkpoint):
+            trainer.save_checkpoint(fresh)
+            if rank() == 0:
+                os.replace(fresh, self.checkpoint)
         self._saved = time.perf_counter()
 
 

@@ -18,22 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from orthonorm.paper.config import Run
-from orthonorm.paper.errors import UserError
-
-SCHEMA = 1
+from orthonorm.paper.recordlines import COMPLETED as COMPLETED
+from orthonorm.paper.recordlines import DIVERGED as DIVERGED
+from orthonorm.paper.recordlines import OUTCOMES as OUTCOMES
+from orthonorm.paper.recordlines import SCHEMA as SCHEMA
+from orthonorm.paper.recordlines import STOPPED as STOPPED
+from orthonorm.paper.recordlines import Line as Line
+from orthonorm.paper.recordlines import RecordError as RecordError
+from orthonorm.paper.recordlines import check_lines, parse_line
+from orthonorm.paper.resultfiles import clear, writing
 
 # Note [clock fields]: what two runs of one `Run` may differ in although they did the same. Every
 # other field takes part in the equality of records.
 CLOCK_FIELDS = ("started", "finished", "seconds", "resumed")
-
-COMPLETED, DIVERGED, STOPPED = "completed", "diverged", "stopped"
-OUTCOMES = (COMPLETED, DIVERGED, STOPPED)
-
-Line = dict[str, Any]
-
-
-class RecordError(UserError):
-    """A record that is broken, incomplete or newer than this version; the text names file and cure."""
 
 
 @dataclass(frozen=True)
@@ -132,46 +129,62 @@ class RecordWriter:
     def __init__(self, folder: Path, run: Run, lines: Iterable[Line]) -> None:
         self.final: Path = record_path(folder, run)
         self.part: Path = work_path(folder, run, ".jsonl.part")
-        self.part.parent.mkdir(parents=True, exist_ok=True)
         self.lines: list[Line] = list(lines)
-        self._file = self.part.open("w", encoding="utf-8")
-        for line in self.lines:
-            self._file.write(dumps(line) + "\n")
-        self._file.flush()
+        with writing(self.part):
+            self.part.parent.mkdir(parents=True, exist_ok=True)
+            self._file = clear(self.part).open("x", encoding="utf-8")
+            self._append(self.lines)
 
     def write(self, line: Line) -> None:
         """Append the line of an epoch."""
         self.lines.append(line)
-        self._file.write(dumps(line) + "\n")
+        with writing(self.part):
+            self._append([line])
+
+    def _append(self, lines: Iterable[Line]) -> None:
+        self._file.writelines(dumps(line) + "\n" for line in lines)
         self._file.flush()
 
     def finish(self, end: Line) -> Path:
         """Append the end and give the file its name; returns the path of the record."""
         self.write(end)
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.replace(self.part, self.final)
+        with writing(self.final):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self.part, self.final)
         _sync_folder(self.final.parent)
         return self.final
 
     def close(self) -> None:
         """Leave the run unfinished; what was written stays in the work folder."""
-        self._file.close()
+        # What a full disk did not take cannot be written now either, and the checkpoint has the lines.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def write_record(folder: Path, record: Record) -> Path:
     """Write a whole record, for instance one that came from another machine."""
     final = record_path(folder, record.run)
+    with writing(final):
+        _write_whole(final, record)
+    return final
+
+
+def _write_whole(final: Path, record: Record) -> None:
+    folder = final.parent
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=folder, prefix=".", suffix=".part", delete=False
     ) as file:
-        file.writelines(dumps(line) + "\n" for line in record.lines())
-        file.flush()
-        os.fsync(file.fileno())
+        try:
+            file.writelines(dumps(line) + "\n" for line in record.lines())
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.unlink(file.name)
+            raise
     os.replace(file.name, final)
     _sync_folder(folder)
-    return final
 
 
 def read_record(path: Path) -> Record:
@@ -186,48 +199,14 @@ def read_record(path: Path) -> Record:
         raise RecordError(f"record {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise RecordError(f"record {path} is not UTF-8: delete it and run again") from None
-    lines = [_parse(path, i, line) for i, line in enumerate(text.split("\n"), 1) if line]
-    _check_order(path, lines, ends_in_newline=text.endswith("\n"))
+    lines = [parse_line(path, i, line) for i, line in enumerate(text.split("\n"), 1) if line]
+    check_lines(path, lines, ends_in_newline=text.endswith("\n"))
     return Record(header=lines[0], epochs=tuple(lines[1:-1]), end=lines[-1])
 
 
 def read_folder(folder: Path) -> list[Record]:
     """All finished records of a results folder, by file name; an absent folder has none."""
     return [read_record(path) for path in sorted(folder.glob("*.jsonl"))]
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _parse(path: Path, number: int, line: str) -> Line:
-    try:
-        data = json.loads(line, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise RecordError(f"{path}, line {number}: not strict JSON ({error}): delete the file and run again") from None
-    if not isinstance(data, dict) or data.get("kind") not in ("header", "epoch", "end"):
-        raise RecordError(f"{path}, line {number}: not a line of a record, got {line[:60]!r}")
-    return data
-
-
-def _check_order(path: Path, lines: list[Line], *, ends_in_newline: bool) -> None:
-    if not lines or lines[0]["kind"] != "header":
-        raise RecordError(f"{path} does not begin with a header: it is not a record")
-    schema = lines[0].get("schema")
-    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise RecordError(f"{path} has no schema number in its header, got {schema!r}")
-    if schema > SCHEMA:
-        raise RecordError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: upgrade orthonorm")
-    if lines[-1]["kind"] != "end" or not ends_in_newline:
-        raise RecordError(f"{path} has no end: the run was cut off; delete the file and run again")
-    if any(line["kind"] != "epoch" for line in lines[1:-1]):
-        raise RecordError(f"{path} has a header or an end in the middle: it is not one record")
-    epochs = [line.get("epoch") for line in lines[1:-1]]
-    if epochs != list(range(1, len(epochs) + 1)):
-        raise RecordError(f"{path} has epochs {epochs}, expected 1 to {len(epochs)}")
-    if lines[-1].get("outcome") not in OUTCOMES:
-        raise RecordError(f"{path} ends with the outcome {lines[-1].get('outcome')!r}")
-    Run.from_json(lines[0].get("run"))
 
 
 def _sync_folder(folder: Path) -> None:

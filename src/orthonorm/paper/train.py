@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import filelock
@@ -18,6 +20,7 @@ from torch import nn
 import orthonorm as on
 from orthonorm.paper import group
 from orthonorm.paper.batchnorm import share_batch_norm
+from orthonorm.paper.checkpointfile import check_whole
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import Dataset, ImageFolders, load_data
 from orthonorm.paper.engine import make_trainer, quiet
@@ -36,6 +39,7 @@ from orthonorm.paper.records import (
     STOPPED,
     Line,
     Record,
+    RecordError,
     RecordWriter,
     read_record,
     record_path,
@@ -95,7 +99,7 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
             pass
         if state == "held":
             raise Busy(f"{run.id} is being run by another process")
-        return group.agree(lambda: read_record(final)) if state == "recorded" else _train(run, folder, settings)
+        return group.agree(lambda: _recorded(final, run)) if state == "recorded" else _train(run, folder, settings)
     finally:
         lock.release()
 
@@ -115,6 +119,13 @@ def _claim(folder: Path, final: Path, lock: filelock.BaseFileLock, wait: bool) -
     except filelock.Timeout:
         return "held"
     return "recorded" if final.exists() else "ours"
+
+
+def _recorded(final: Path, run: Run) -> Record:
+    record = read_record(final)
+    if record.run != run:
+        raise RecordError(f"{final} holds the record of another run, {record.run.id}: move it away")
+    return record
 
 
 def check_writable(folder: Path) -> None:
@@ -209,6 +220,7 @@ def _fit(module: TrainingModule, recorder: Recorder, settings: Settings, checkpo
 
 def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, checkpoint: Path | None) -> None:
     path = None if checkpoint is None else str(checkpoint)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         trainer.fit(module, module.loader, ckpt_path=path, weights_only=True)
         end["step"] = trainer.global_step
@@ -221,6 +233,12 @@ def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, 
         end["step"] = trainer.global_step + 1
     except Stopped as stopped:
         end |= {"outcome": STOPPED, "step": stopped.step}
+    except SystemExit as left:
+        # Lightning makes an exit of Ctrl-C, and leaves the process deaf to the next one.
+        if not isinstance(left.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, on_interrupt)
+        raise KeyboardInterrupt from None
 
 
 def _finish(writer: RecordWriter | Unwritten, checkpoint: Path, end: Line) -> Record:
@@ -239,13 +257,17 @@ def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
     if not checkpoint.exists():
         return []
     try:
+        check_whole(checkpoint)
         state = torch.load(checkpoint, map_location="cpu", weights_only=True)
         lines = [json.loads(line) for line in state["record"]["lines"]]
+        recorded = _but_devices(lines[0])
     except Exception as error:  # whatever is wrong with it, the run starts anew
-        logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, error)
+        # torch's own text advises to run what the file holds.
+        reason = "it holds more than numbers" if isinstance(error, UnpicklingError) else error
+        logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, reason)
         return []
     first = json.loads(json.dumps(first))
-    if _but_devices(lines[0]) == _but_devices(first):
+    if recorded == _but_devices(first):
         return [_with_devices(lines[0], first), *lines[1:]]
     logging.getLogger(__name__).warning("%s is of another version or machine: start anew", checkpoint)
     return []

@@ -41,7 +41,13 @@ def test_the_page_has_one_script_a_set_up():
         assert f"import {name}" in script
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=NAMES)
+MARKS = {"shard_": [pytest.mark.ignored_params]}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(script, id=name, marks=MARKS.get(name, ())) for script, name in zip(SCRIPTS, NAMES, strict=True)],
+)
 def test_a_script_of_the_page_trains_as_one_process_does(ranks: Pool, script: str):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -27,8 +27,9 @@ def prepare(model: M, opted: bool, policy: MixedPrecisionPolicy | None = None) -
     """Shard a model, its orthogonal weights by `shard_` or as `fully_shard` does."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     policy = policy or MixedPrecisionPolicy()
-    ignored = sharded_params(shard_(model, mesh, mp_policy=policy)) if opted else set()
-    fully_shard(model, mesh=mesh, mp_policy=policy, ignored_params=ignored)
+    # An argument that the oldest torch does not know, and that only `shard_` needs.
+    ignored = {"ignored_params": sharded_params(shard_(model, mesh, mp_policy=policy))} if opted else {}
+    fully_shard(model, mesh=mesh, mp_policy=policy, **ignored)
     return model
 
 

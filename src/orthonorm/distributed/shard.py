@@ -1,5 +1,6 @@
 """Sharded training: V in shards of rows, each rank maps the groups it holds, and only orthonormal rows are gathered."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from orthonorm.parametrizations.registration import free_matrix, orthogonal_weights
@@ -53,7 +54,8 @@ def shard_(
     Raises:
         TypeError: if `model` is not a module, or `mesh` no DeviceMesh.
         ValueError: if the mesh has two dimensions or more, or no weight can be sharded; and as `divide_`.
-        RuntimeError: in a backward that is to be differentiated again.
+        RuntimeError: in a backward that is to be differentiated again; or if this torch's `fully_shard` has no
+            `ignored_params`.
 
     Example:
         >>> import tempfile, torch, torch.distributed as dist, orthonorm as on
@@ -69,6 +71,7 @@ def shard_(
 
     Source: the paper's groups, which are independent of one another; sharding as torch's `fully_shard` does it.
     """
+    _check_torch()
     check_bucket(bucket_mib)
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"mesh must be a DeviceMesh; got {type(mesh).__name__}. Call init_device_mesh(device, (R,)).")
@@ -102,6 +105,15 @@ def shard_(
     precision = Precision(policy.param_dtype, policy.reduce_dtype)
     install(model, Exchange(members, buckets, group, collect, outside, always=True, precision=precision))
     return model
+
+
+def _check_torch() -> None:
+    """Refuse a torch (2.6) in which V cannot be kept out of `fully_shard`'s hands, before anything is changed."""
+    if "ignored_params" not in inspect.signature(fully_shard).parameters:
+        raise RuntimeError(
+            "shard_ needs a fully_shard that takes ignored_params; that of torch "
+            f"{torch.__version__} does not. Upgrade torch, or leave the model to fully_shard alone, which gathers V."
+        )
 
 
 def sharded_params(model: nn.Module) -> set[nn.Parameter]:

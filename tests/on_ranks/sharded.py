@@ -28,7 +28,7 @@ def prepare(model: M, opted: bool, policy: MixedPrecisionPolicy | None = None) -
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     policy = policy or MixedPrecisionPolicy()
     # An argument that the oldest torch does not know, and that only `shard_` needs.
-    ignored = {"ignored_params": sharded_params(shard_(model, mesh, mp_policy=policy))} if opted else {}
+    ignored: dict[str, Any] = {"ignored_params": sharded_params(shard_(model, mesh, mp_policy=policy))} if opted else {}
     fully_shard(model, mesh=mesh, mp_policy=policy, **ignored)
     return model
 

@@ -3,7 +3,7 @@
 .POSIX:
 .SUFFIXES:
 .PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults docs docs-serve \
-	bench wheel-test torch-versions import-time clean
+	bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -63,6 +63,9 @@ wheel-test: $(DEV) ## Run the tests on what the built wheel installs, outside th
 
 torch-versions: $(DEV) ## Run the tests with the oldest supported torch and the newest (an hour, 15 GB in build/)
 	$(BIN)/python tests/torch_versions.py
+
+kill-runs: $(DEV) ## Kill a sweep and a long run 20 times each, at random moments, and compare their records
+	OMP_NUM_THREADS=1 $(BIN)/python tests/paper/kill_runs.py
 
 import-time: $(DEV) ## Measure what importing the library adds to importing torch
 	$(BIN)/python tests/import_time.py

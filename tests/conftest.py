@@ -64,24 +64,23 @@ def unenforced() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests that compile to a run without the wrappers, and those of `shard_` to a torch with what it needs."""
+    """Leave tests that compile to a run without the wrappers, and those of FSDP2 to a torch that can run them."""
     left = [item for item in items if item.get_closest_marker("compiled")] if TYPECHECK else []
-    if not takes_ignored_params():
-        left += [item for item in items if needs_ignored_params(item)]
+    if not has_fsdp2():
+        left += [item for item in items if needs_fsdp2(item)]
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 
 
-def takes_ignored_params() -> bool:
-    """Whether this torch's `fully_shard` does; that of the oldest one, 2.6, does not."""
+def has_fsdp2() -> bool:
+    """Whether torch's `fully_shard` runs on the CPU and takes `ignored_params`; that of the oldest one, 2.6, does not."""
     from torch.distributed.fsdp import fully_shard
 
     return "ignored_params" in inspect.signature(fully_shard).parameters
 
 
-def needs_ignored_params(item: pytest.Item) -> bool:
-    """Whether a test is one of `shard_`, by its mark; of two ways to shard, `fully_shard` alone needs nothing."""
-    if item.nodeid.endswith("::orthonorm.distributed.shard.shard_"):
-        return True
-    return item.get_closest_marker("ignored_params") is not None and "[fully_shard" not in item.name
+def needs_fsdp2(item: pytest.Item) -> bool:
+    """Whether a test trains with `fully_shard` or `shard_`: by its mark, and the example of `shard_`."""
+    marked = item.get_closest_marker("fsdp2") is not None
+    return marked or item.nodeid.endswith("::orthonorm.distributed.shard.shard_")

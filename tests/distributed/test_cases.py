@@ -11,8 +11,8 @@ from on_ranks.pool import Pool
 @pytest.mark.parametrize(
     ("setup", "group_size"),
     [
-        ("fully_shard", 5),
-        pytest.param("shard_", 5, marks=pytest.mark.ignored_params),
+        pytest.param("fully_shard", 5, marks=pytest.mark.fsdp2),
+        pytest.param("shard_", 5, marks=pytest.mark.fsdp2),
         ("colwise", 2),
         ("rowwise", 2),
     ],

@@ -26,7 +26,7 @@ SHARDED = [("vgg", 4, "shard"), ("resnet50", 2, "shard")]
     ("name", "world", "setup"),
     [
         *(pytest.param(*case, id="-".join(map(str, case))) for case in MEASURED),
-        *(pytest.param(*case, id="-".join(map(str, case)), marks=pytest.mark.ignored_params) for case in SHARDED),
+        *(pytest.param(*case, id="-".join(map(str, case)), marks=pytest.mark.fsdp2) for case in SHARDED),
     ],
 )
 def test_operations_and_bytes_are_those_that_torch_counts(ranks: Pool, name: str, world: int, setup: str):

@@ -41,7 +41,7 @@ def test_the_page_has_one_script_a_set_up():
         assert f"import {name}" in script
 
 
-MARKS = {"shard_": [pytest.mark.ignored_params]}
+MARKS = {"shard_": [pytest.mark.fsdp2]}
 
 
 @pytest.mark.parametrize(

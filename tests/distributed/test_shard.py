@@ -11,7 +11,7 @@ from on_ranks import networks, sharded
 from on_ranks.pool import Pool
 from orthogonal_layers import free, weight
 
-pytestmark = pytest.mark.ignored_params
+pytestmark = pytest.mark.fsdp2
 
 
 def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor], atol: float) -> None:

@@ -12,7 +12,7 @@ ROWS = [(1, 16, 12), (2, 16, 7), (3, 12, 11), (4, 16, 16)]
 
 
 @pytest.mark.parametrize(("world", "first", "second"), ROWS, ids=[f"{world} ranks" for world, _, _ in ROWS])
-@pytest.mark.parametrize("setup", ["data parallel", "fully_shard"])
+@pytest.mark.parametrize("setup", ["data parallel", pytest.param("fully_shard", marks=pytest.mark.fsdp2)])
 def test_training_on_ranks_is_training_on_one_process(ranks: Pool, setup: str, world: int, first: int, second: int):
     wanted, _ = stiefel.train("one process", first, second)
     assert (wanted["0.weight"] - weight(stiefel.network(first, second)[0])).abs().max() > 1e-2

@@ -134,7 +134,7 @@ def test_a_whole_number_in_json_is_a_rate():
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("unknown field", {"speed": 1}, r"unknown fields \['speed'\]"),
-    ("empty name", {"method": ""}, "method is a name, got ''"),
+    ("empty name", {"method": ""}, "method is a name of 1 to 100 printable characters, got ''"),
     ("number as name", {"dataset": 5}, "dataset of run is of type str, got 5"),
     ("negative rate", {"lr": -0.1}, "lr is a finite number >= 0, got -0.1"),
     ("infinite rate", {"lr": float("inf")}, "finite number, got inf"),

@@ -72,7 +72,10 @@ SHARED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "options"), [row[1:] for row in SHARED], ids=[row[0] for row in SHARED])
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [pytest.param(*row[1:], id=row[0], marks=[pytest.mark.fsdp2] if "strategy" in row[2] else []) for row in SHARED],
+)
 def test_several_processes_train_as_one_and_one_continues(
     tmp_path: Path, fields: dict[str, Any], options: dict[str, Any]
 ):
@@ -95,6 +98,7 @@ def test_several_processes_train_as_one_and_one_continues(
     assert "devices" not in whole.header
 
 
+@pytest.mark.fsdp2
 @pytest.mark.parametrize("momentum", [0.0, 0.9], ids=["no state", "momentum"])
 def test_a_run_of_shared_weights_continues_with_the_optimizers_state(tmp_path: Path, momentum: float):
     run = make(**BATCH_NORM, momentum=momentum)

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command is called, so that ``--help`` answers
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from orthonorm.paper.config import Run
     from orthonorm.paper.records import Record
     from orthonorm.paper.train import Settings
+
+# What a shell says of a command that Ctrl-C ended.
+_INTERRUPTED = 130
 
 Jobs = Annotated[int, typer.Option(help="Runs at the same time, each in a process of its own.")]
 Results = Annotated[Path, typer.Option(help="Folder of the results; each experiment has its own inside.")]
@@ -213,5 +217,12 @@ def _sweep(
     from orthonorm.paper.progress import show_progress
     from orthonorm.paper.sweep import sweep
 
-    with show_progress(console, title, runs, folder):
-        return sweep(runs, folder, settings, jobs=jobs, dask=dask)
+    try:
+        with show_progress(console, title, runs, folder):
+            return sweep(runs, folder, settings, jobs=jobs, dask=dask)
+    except KeyboardInterrupt:
+        print(
+            f"orthonorm: interrupted; what is recorded in {folder} is kept, and the same command continues",
+            file=sys.stderr,
+        )
+        raise typer.Exit(_INTERRUPTED) from None

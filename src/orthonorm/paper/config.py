@@ -179,8 +179,9 @@ class Run:
 
 
 def _check_name(name: str, value: object) -> None:
-    if not isinstance(value, str) or not value or value != value.strip():
-        raise UserError(f"{name} is a name, got {value!r}")
+    # It becomes part of file names, and is shown on terminals and pages.
+    if not isinstance(value, str) or value != value.strip() or not 1 <= len(value) <= 100 or not value.isprintable():
+        raise UserError(f"{name} is a name of 1 to 100 printable characters, got {str(value)[:101]!r}")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

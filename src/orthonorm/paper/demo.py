@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from orthonorm.paper.markdown import budget, circumstances, table
-from orthonorm.paper.plots import COLOURS, draw_loss, panels, save_figure
+from orthonorm.paper.markdown import budget, circumstances, escape, table
+from orthonorm.paper.plots import COLOURS, draw_legend, draw_loss, panels, save_figure
 from orthonorm.paper.records import Record
 from orthonorm.paper.summary import DASH, Cell, best, cells
 
@@ -68,11 +68,11 @@ def write_demo(records: Sequence[Record], folder: Path) -> list[Path]:
     lines = [
         "# OLM against plain, 8 hidden layers of 100 ReLU units",
         "",
-        *table(COLUMNS, rows),
+        *table(COLUMNS, [[escape(cell) for cell in row] for row in rows]),
         "",
-        headline(records),
+        escape(headline(records)),
         "",
-        *(f"- {line}" for line in circumstances(records)),
+        *(f"- {escape(line)}" for line in circumstances(records)),
         "- Mean ± deviation over the seeds; train loss is the mean over the last epoch; the "
         "orthogonality error is the largest |W Wᵀ - I| of all seeds (for plain: how far from "
         "orthonormal its weights are); seconds are those of the training steps of one run.",
@@ -95,5 +95,5 @@ def _figure(records: Sequence[Record], stem: Path) -> list[Path]:
             if cell.run.lr == lr:
                 colour = COLOURS[methods.index(cell.run.method) % len(COLOURS)]
                 draw_loss(axis, cell, cell.run.method, {"color": colour})
-        axis.legend(fontsize=7)
+        draw_legend(axis, 7.0)
     return save_figure(figure, stem, ("png",))

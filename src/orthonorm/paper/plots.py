@@ -45,8 +45,15 @@ def panels(titles: Sequence[str], foot: str, *, width: float = 3.2, height: floa
             axis.set(title=title, xlabel="epoch", yscale="log")
             axis.grid(alpha=0.3, linewidth=0.5)
         axes[0].set_ylabel("training loss")
-        figure.supxlabel(foot, fontsize=6.5, color="#555555")
+        # Texts of records are no formulas, whatever signs are in them.
+        figure.supxlabel(foot, fontsize=6.5, color="#555555", parse_math=False)
     return figure, axes
+
+
+def draw_legend(axis: Axes, size: float) -> None:
+    """Legend of a panel, its labels taken literally."""
+    for text in axis.legend(fontsize=size).get_texts():
+        text.set_parse_math(False)
 
 
 def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any]) -> None:
@@ -107,7 +114,7 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
     for axis in axes:
         # An empty legend is a warning.
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=5.5)
+            draw_legend(axis, 5.5)
     return save_figure(drawn, stem)
 
 

@@ -133,7 +133,11 @@ class RecordWriter:
         with writing(self.part):
             self.part.parent.mkdir(parents=True, exist_ok=True)
             self._file = clear(self.part).open("x", encoding="utf-8")
-            self._append(self.lines)
+            try:
+                self._append(self.lines)
+            except OSError:
+                self.close()
+                raise
 
     def write(self, line: Line) -> None:
         """Append the line of an epoch."""

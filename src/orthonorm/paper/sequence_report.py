@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from orthonorm.paper.markdown import budget, circumstances, table
+from orthonorm.paper.markdown import budget, circumstances, escape, table
 from orthonorm.paper.plots import COLOURS, loss_curve, save_figure
 from orthonorm.paper.records import Record
 from orthonorm.paper.sequence_claims import QUESTIONS, chosen, epoch_seconds, judge
@@ -41,7 +41,7 @@ def sequences_text(records: Sequence[Record]) -> str:
     lines = [
         f"# {name}: orthogonal recurrent weights",
         "",
-        *(f"- {line}" for line in circumstances(records)),
+        *(f"- {escape(line)}" for line in circumstances(records)),
         f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; every method at the "
         f"rates {', '.join(f'{rate:g}' for rate in RATES[name])}, shown at the one with the lowest mean training loss "
         "in the last epoch.",
@@ -125,7 +125,7 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
                 if cell is not None:
                     _draw_cell(row, cell, epoch_seconds(own, method))
             _finish(row, model, memoryless_loss(records[0].run.dataset))
-        figure.supxlabel(budget(records), fontsize=6.0, color="#555555")
+        figure.supxlabel(budget(records), fontsize=6.0, color="#555555", parse_math=False)
     return save_figure(figure, stem)
 
 

@@ -125,7 +125,15 @@ def _recorded(final: Path, run: Run) -> Record:
     record = read_record(final)
     if record.run != run:
         raise RecordError(f"{final} holds the record of another run, {record.run.id}: move it away")
+    # A process that was killed between the record and its last lines left the rest.
+    _clean(final.parent, run)
     return record
+
+
+def _clean(folder: Path, run: Run) -> None:
+    """Remove what a run with a record has left in the work folder."""
+    for suffix in (".ckpt", ".new", ".jsonl.part"):
+        work_path(folder, run, suffix).unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:
@@ -163,7 +171,7 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
         recorder = Recorder(writer, checkpoint, settings, checkpoint_seconds=seconds)
         try:
             end = _fit(module, recorder, settings, checkpoint if lines else None)
-            return group.agree(lambda: _finish(writer, checkpoint, end))
+            return group.agree(lambda: _finish(writer, end))
         finally:
             writer.close()
             module.loader.close()
@@ -241,14 +249,14 @@ def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, 
         raise KeyboardInterrupt from None
 
 
-def _finish(writer: RecordWriter | Unwritten, checkpoint: Path, end: Line) -> Record:
+def _finish(writer: RecordWriter | Unwritten, end: Line) -> Record:
     assert isinstance(writer, RecordWriter)
     if end["outcome"] == STOPPED:
         writer.write(end)
         first, *epochs, last = writer.lines
         return Record(first, tuple(epochs), last)
     record = read_record(writer.finish(end))
-    checkpoint.unlink(missing_ok=True)
+    _clean(writer.final.parent, record.run)
     return record
 
 

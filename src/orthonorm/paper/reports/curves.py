@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from orthonorm.paper.markdown import budget
-from orthonorm.paper.plots import COLOURS, panels, save_figure
+from orthonorm.paper.plots import COLOURS, draw_legend, panels, save_figure
 from orthonorm.paper.records import DIVERGED
 from orthonorm.paper.reports.grouping import Placed
 from orthonorm.paper.reports.layouts import SYNTHETIC
@@ -52,7 +52,7 @@ def draw_errors(placed: Placed, stem: Path) -> list[Path]:
             for number, field in enumerate(group):
                 draw_error(axis, cell, field, colour, label if number == 0 else None)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.legend(fontsize=6)
+        draw_legend(axis, 6.0)
     return save_figure(figure, stem)
 
 

@@ -72,12 +72,14 @@ def _embed(tokens: Sequence[Token], pictures: Path) -> None:
     for token in tokens:
         for child in token.children or []:
             if child.type == "image":
-                child.attrSet("src", _data_uri(pictures / str(child.attrGet("src"))))
+                child.attrSet("src", _data_uri(pictures / str(child.attrGet("src")), pictures))
 
 
-def _data_uri(path: Path) -> str:
+def _data_uri(path: Path, pictures: Path) -> str:
     if path.suffix not in _MEDIA:
         raise UserError(f"a page embeds {', '.join(_MEDIA)} pictures, got {path.name}")
+    if not path.resolve().is_relative_to(pictures.resolve()):
+        raise UserError(f"picture {path} lies outside of the report's folder {pictures}")
     try:
         content = path.read_bytes()
     except OSError as error:

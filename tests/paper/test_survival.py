@@ -1,0 +1,287 @@
+"""A run that is killed, interrupted, out of room, or handed damaged files: equal records, or an error with its cure."""
+
+import contextlib
+import dataclasses
+import errno
+import json
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from orthonorm import cli
+from orthonorm.paper import experiments
+from orthonorm.paper.config import Run
+from orthonorm.paper.errors import UserError
+from orthonorm.paper.experiments import Experiment
+from orthonorm.paper.recorder import Recorder
+from orthonorm.paper.records import Record, RecordError, read_folder, read_record, record_path, same, work_path
+from orthonorm.paper.settings import Settings
+from orthonorm.paper.sweep import sweep
+from orthonorm.paper.train import execute
+from paper.disk_states import watched
+
+MakeRun = Callable[..., Run]
+# A checkpoint after each step.
+CPU = Settings(device="cpu", checkpoint_seconds=0.0)
+FIELDS: dict[str, Any] = {
+    "model_args": {"hidden_layers": 2, "width": 12, "dropout": 0.3},
+    "momentum": 0.9,
+    "method": "OLM",
+    "epochs": 2,
+}
+
+
+@pytest.fixture
+def run(tiny: MakeRun) -> Run:
+    """Six steps in two epochs, all of whose randomness a continued run has to take up."""
+    return tiny(**FIELDS)
+
+
+@pytest.fixture
+def whole(run: Run, tmp_path: Path) -> Record:
+    """The record of the run that nothing disturbs."""
+    return execute(run, tmp_path / "whole", CPU)
+
+
+def left_in(folder: Path) -> set[str]:
+    """What lies in a results folder, locks left out."""
+    return {path.suffix for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+def test_a_kill_at_any_moment_of_writing_leaves_what_ends_in_the_same_record(run: Run, whole: Record, tmp_path: Path):
+    with watched(tmp_path / "cut", tmp_path / "states") as states:
+        execute(run, tmp_path / "cut", CPU)
+    # Five checkpoints and the record: half written, written, renamed; and the checkpoint removed.
+    assert len(states.moments) == 5 * 3 + 3 + 1
+    resumed = []
+    for moment in states.moments[3:]:
+        assert all(same(record, whole) for record in read_folder(moment)), moment.name
+        record = execute(run, moment, CPU)
+        assert same(record, whole), moment.name
+        assert left_in(moment) == {".jsonl"}, moment.name
+        resumed.append(record.end["resumed"])
+    # From the first checkpoint on, each continues; what had its record is read.
+    assert resumed == [1] * 14 + [0, 0]
+
+
+@contextlib.contextmanager
+def no_room_beyond(size: int) -> Iterator[None]:
+    """No file of this process may grow beyond so many bytes: the system refuses, as where a disk is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextlib.contextmanager
+def full_at(function: str, call: int) -> Iterator[None]:
+    """The disk is full at one call of ``os.replace`` or ``os.fsync``."""
+    original, count = getattr(os, function), 0
+
+    def refuse(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, function, refuse)
+        yield
+
+
+# Where there is no room, the file that the error names, and how many checkpoints there are then.
+FULL: list[Any] = [
+    pytest.param(lambda: no_room_beyond(100), ".jsonl.part", 0, id="the record's first line"),
+    pytest.param(lambda: no_room_beyond(4000), ".ckpt", 0, id="the first checkpoint"),
+    pytest.param(lambda: full_at("fsync", 3), ".ckpt", 2, id="a later checkpoint"),
+    pytest.param(lambda: full_at("replace", 3), ".ckpt", 2, id="its new name"),
+    pytest.param(lambda: full_at("fsync", 6), ".jsonl", 5, id="the whole record"),
+    pytest.param(lambda: full_at("replace", 6), ".jsonl", 5, id="the record's name"),
+]
+
+
+@pytest.mark.parametrize(("full", "suffix", "checkpoints"), FULL)
+def test_a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_with_room(
+    run: Run, whole: Record, tmp_path: Path, full: Callable[[], Any], suffix: str, checkpoints: int
+):
+    folder = tmp_path / "full"
+    with full(), pytest.raises(UserError) as raised:
+        execute(run, folder, CPU)
+    assert f"{run.id}{suffix} cannot be written (" in str(raised.value)
+    assert "make room or give another results folder" in str(raised.value)
+    assert read_folder(folder) == []
+    record = execute(run, folder, CPU)
+    assert same(record, whole)
+    assert record.end["resumed"] == (checkpoints > 0)
+    assert left_in(folder) == {".jsonl"}
+
+
+def test_a_full_disk_takes_no_record_from_another_machine_in_part(whole: Record, tmp_path: Path):
+    from orthonorm.paper.records import write_record
+
+    with no_room_beyond(500), pytest.raises(UserError, match=r"\.jsonl cannot be written \(File too large\)"):
+        write_record(tmp_path / "here", whole)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def interrupt_after(saves: int, patch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C, once, after so many checkpoints."""
+    original, count = Recorder.save, 0
+
+    def save(self: Recorder, trainer: Any) -> None:
+        nonlocal count
+        original(self, trainer)
+        count += 1
+        if count == saves:
+            signal.raise_signal(signal.SIGINT)
+
+    patch.setattr(Recorder, "save", save)
+
+
+def test_an_interrupt_ends_the_run_and_the_next_call_continues(
+    run: Run, whole: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    interrupt_after(4, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, tmp_path / "cut", CPU)
+    # The next Ctrl-C is heard too.
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert read_folder(tmp_path / "cut") == []
+    record = execute(run, tmp_path / "cut", CPU)
+    assert same(record, whole)
+    assert record.end["resumed"] == 1
+
+
+def test_an_interrupted_command_says_that_it_continues(tiny: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    runs = [tiny(**FIELDS, seed=seed) for seed in (0, 1)]
+    monkeypatch.setitem(experiments.EXPERIMENTS, "tests", Experiment("tests", "", "", lambda: runs))
+    monkeypatch.chdir(tmp_path)
+    command = ["run", "tests", "--device", "cpu", "--checkpoint-minutes", "0"]
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_after(6, patch)
+        ended = CliRunner().invoke(cli.build_app(), command)
+    assert ended.exit_code == 130
+    assert "interrupted; what is recorded in results/tests is kept, and the same command continues" in ended.stderr
+    assert len(read_folder(tmp_path / "results" / "tests")) == 1
+    again = CliRunner().invoke(cli.build_app(), command)
+    assert "2 of 2 runs recorded in results/tests: 2 completed" in again.output
+    expected = sweep(runs, tmp_path / "whole", CPU)
+    for record in expected:
+        assert same(read_record(record_path(tmp_path / "results" / "tests", record.run)), record)
+
+
+def stopped_at_four(run: Run, folder: Path) -> Path:
+    """The checkpoint of a run that was stopped."""
+    execute(run, folder, dataclasses.replace(CPU, stop_at_step=4))
+    return work_path(folder, run, ".ckpt")
+
+
+def test_a_checkpoint_with_one_changed_bit_is_never_trained_from(
+    run: Run, whole: Record, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    content = stopped_at_four(run, tmp_path / "cut").read_bytes()
+    names = random.Random(3)
+    with caplog.at_level(logging.ERROR):
+        for number in range(6):
+            folder = tmp_path / f"changed {number}"
+            shutil.copytree(tmp_path / "cut", folder)
+            at = names.randrange(len(content))
+            changed = content[:at] + bytes([content[at] ^ 1 << names.randrange(8)]) + content[at + 1 :]
+            work_path(folder, run, ".ckpt").write_bytes(changed)
+            assert same(execute(run, folder, CPU), whole), at
+
+
+class Bomb:
+    """Runs code where it is unpickled."""
+
+    went_off = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return setattr, (Bomb, "went_off", True)
+
+
+DAMAGED: list[Any] = [
+    pytest.param(lambda path: path.write_bytes(b""), "not a whole checkpoint", id="empty"),
+    pytest.param(lambda path: path.write_text("no checkpoint"), "not a whole checkpoint", id="text"),
+    pytest.param(lambda path: torch.save({"record": Bomb()}, path), "it holds more than numbers", id="program"),
+    pytest.param(lambda path: torch.save({"record": {"lines": []}}, path), "index out of range", id="no line"),
+    pytest.param(lambda path: torch.save({"record": {"lines": ["3"]}}, path), "is not usable", id="a number"),
+    pytest.param(lambda path: torch.save([1, 2], path), "is not usable", id="a list"),
+]
+
+
+@pytest.mark.parametrize(("damage", "reason"), DAMAGED)
+def test_a_checkpoint_that_is_none_starts_the_run_anew_and_runs_no_code(
+    run: Run,
+    whole: Record,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Path], object],
+    reason: str,
+):
+    checkpoint = stopped_at_four(run, tmp_path / "cut")
+    damage(checkpoint)
+    with caplog.at_level(logging.WARNING):
+        record = execute(run, tmp_path / "cut", CPU)
+    assert same(record, whole)
+    assert record.end["resumed"] == 0
+    assert f"{checkpoint} is not usable" in caplog.text
+    assert reason in caplog.text
+    # torch's own words would have the reader switch the check off.
+    assert "weights_only" not in caplog.text
+    assert not Bomb.went_off
+
+
+def with_header(record: Record, **fields: object) -> str:
+    lines = [record.header | fields, *record.lines()[1:]]
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
+IN_THE_WAY: list[Any] = [
+    pytest.param(lambda r: with_header(r, schema=2), "schema 2, this version reads up to 1: upgrade", id="newer"),
+    pytest.param(lambda r: with_header(r)[:-40], "line 4: not strict JSON .* delete the file and run again", id="cut"),
+    pytest.param(lambda _: "", "does not begin with a header", id="empty"),
+    pytest.param(
+        lambda r: with_header(r, run=dataclasses.replace(r.run, seed=5).to_json()),
+        "holds the record of another run, OLM-mlp2-12-b16-lr0.1-s5-.*: move it away",
+        id="another run's",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), IN_THE_WAY)
+def test_a_file_that_is_no_record_of_the_run_is_named_and_kept(
+    run: Run, whole: Record, tmp_path: Path, content: Callable[[Record], str], message: str
+):
+    path = record_path(tmp_path / "results", run)
+    path.parent.mkdir()
+    path.write_text(content(whole))
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match=message) as raised:
+        sweep([run], path.parent, CPU)
+    assert str(path) in str(raised.value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".jsonl.part", ".new"])
+def test_a_link_in_the_work_folder_leads_nowhere(run: Run, whole: Record, tmp_path: Path, suffix: str):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    link = work_path(tmp_path / "results", run, suffix)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(precious)
+    assert same(execute(run, tmp_path / "results", CPU), whole)
+    assert precious.read_text() == "kept"

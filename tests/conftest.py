@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def has_fsdp2() -> bool:
-    """Whether torch's `fully_shard` runs on the CPU and takes `ignored_params`; that of the oldest one, 2.6, does not."""
+    """Whether torch's `fully_shard` runs on the CPU and takes `ignored_params`: that of the oldest, 2.6, does not."""
     from torch.distributed.fsdp import fully_shard
 
     return "ignored_params" in inspect.signature(fully_shard).parameters

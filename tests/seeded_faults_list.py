@@ -777,8 +777,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a record has its name from the start",
         file="orthonorm/paper/records.py",
-        old='self.part = work_path(folder, run, ".jsonl.part")',
-        new="self.part = record_path(folder, run)",
+        old='self.part: Path = work_path(folder, run, ".jsonl.part")',
+        new="self.part: Path = record_path(folder, run)",
         tests=("tests/paper/test_records.py::test_nothing_has_the_record_s_name_before_its_end",),
     ),
     Fault(
@@ -792,7 +792,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="a record of a newer schema is read",
-        file="orthonorm/paper/records.py",
+        file="orthonorm/paper/recordlines.py",
         old="    if schema > SCHEMA:",
         new="    if schema > SCHEMA + 1:",
         tests=("tests/paper/test_records.py::test_a_broken_record_is_an_error_that_says_what_is_wrong[newer]",),
@@ -1278,5 +1278,115 @@ FAULTS: tuple[Fault, ...] = (
         old="V.copy_(owner.assemble(norm * W, V))",
         new="V.mul_(norm)",
         tests=("tests/test_long_training.py::test_what_decay_alone_makes_of_v_is_undone_by_recentring",),
+    ),
+    Fault(
+        name="a checkpoint is read without a look at its checksums",
+        file="orthonorm/paper/train.py",
+        old="        check_whole(checkpoint)\n",
+        new="",
+        tests=("tests/paper/test_survival.py::test_a_checkpoint_with_one_changed_bit_is_never_trained_from",),
+    ),
+    Fault(
+        name="a record gets its name before it is on the disk",
+        file="orthonorm/paper/records.py",
+        old="            os.fsync(self._file.fileno())\n",
+        new="",
+        tests=(
+            "tests/paper/test_survival.py::test_a_kill_at_any_moment_of_writing_leaves_what_ends_in_the_same_record",
+        ),
+    ),
+    Fault(
+        name="a process killed behind its record leaves the checkpoint for ever",
+        file="orthonorm/paper/train.py",
+        old="    _clean(final.parent, run)\n    return record",
+        new="    return record",
+        tests=(
+            "tests/paper/test_survival.py::test_a_kill_at_any_moment_of_writing_leaves_what_ends_in_the_same_record",
+        ),
+    ),
+    Fault(
+        name="a record of other settings is taken for the run's",
+        file="orthonorm/paper/train.py",
+        old="    if record.run != run:",
+        new="    if record.run.method != run.method:",
+        tests=(
+            "tests/paper/test_survival.py::test_a_file_that_is_no_record_of_the_run_is_named_and_kept[another run's]",
+        ),
+    ),
+    Fault(
+        name="an interrupted run counts as completed",
+        file="orthonorm/paper/train.py",
+        old="        raise KeyboardInterrupt from None\n",
+        new='        end["step"] = trainer.global_step\n',
+        tests=("tests/paper/test_survival.py::test_an_interrupt_ends_the_run_and_the_next_call_continues",),
+    ),
+    Fault(
+        name="a link in the work folder is written through",
+        file="orthonorm/paper/records.py",
+        old='clear(self.part).open("x"',
+        new='self.part.open("w"',
+        tests=("tests/paper/test_survival.py::test_a_link_in_the_work_folder_leads_nowhere[.jsonl.part]",),
+    ),
+    Fault(
+        name="a checkpoint that holds a program passes on torch's advice to run it",
+        file="orthonorm/paper/train.py",
+        old='"it holds more than numbers" if isinstance(error, UnpicklingError) else error',
+        new="error",
+        tests=(
+            "tests/paper/test_survival.py::test_a_checkpoint_that_is_none_starts_the_run_anew_and_runs_no_code[program]",
+        ),
+    ),
+    Fault(
+        name="a number past all bounds is read as infinite",
+        file="orthonorm/paper/recordlines.py",
+        old="    if not math.isfinite(value):",
+        new="    if math.isnan(value):",
+        tests=(
+            "tests/paper/test_hostile.py::test_a_record_of_wrong_types_is_an_error_that_names_file_and_field[a float past all]",
+        ),
+    ),
+    Fault(
+        name="true is a number in a record",
+        file="orthonorm/paper/recordlines.py",
+        old="    return isinstance(value, (int, float)) and not isinstance(value, bool)",
+        new="    return isinstance(value, (int, float))",
+        tests=(
+            "tests/paper/test_hostile.py::test_a_record_of_wrong_types_is_an_error_that_names_file_and_field[true]",
+        ),
+    ),
+    Fault(
+        name="the demo's page reads a record's texts as Markdown",
+        file="orthonorm/paper/demo.py",
+        old='f"- {escape(line)}"',
+        new='f"- {line}"',
+        tests=("tests/paper/test_hostile.py::test_texts_of_a_record_are_text_on_the_page[demo-row]",),
+    ),
+    Fault(
+        name="a page embeds pictures from anywhere",
+        file="orthonorm/paper/reports/page.py",
+        old="    if not path.resolve().is_relative_to(pictures.resolve()):",
+        new="    if not path.is_relative_to(pictures):",
+        tests=("tests/paper/test_page.py::test_a_picture_that_cannot_be_embedded_is_an_error[outside]",),
+    ),
+    Fault(
+        name="a run's name may move the cursor",
+        file="orthonorm/paper/config.py",
+        old=" or not value.isprintable():",
+        new=":",
+        tests=("tests/paper/test_hostile.py::test_a_name_that_cannot_be_shown_is_refused[escape]",),
+    ),
+    Fault(
+        name="labels are read as images",
+        file="orthonorm/paper/idx.py",
+        old=" or data[3] != dimensions:",
+        new=":",
+        tests=("tests/paper/test_data.py::test_a_broken_mnist_file_is_named_with_what_was_expected[labels as images]",),
+    ),
+    Fault(
+        name="milestones are counted an epoch late",
+        file="orthonorm/paper/schedules.py",
+        old="epoch >= milestone for",
+        new="epoch > milestone for",
+        tests=("tests/paper/test_schedules.py::test_wrn_steps_at_its_three_milestones",),
     ),
 )

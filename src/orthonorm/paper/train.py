@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,7 +227,6 @@ def _fit(module: TrainingModule, recorder: Recorder, settings: Settings, checkpo
 
 def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, checkpoint: Path | None) -> None:
     path = None if checkpoint is None else str(checkpoint)
-    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         trainer.fit(module, module.loader, ckpt_path=path, weights_only=True)
         end["step"] = trainer.global_step
@@ -242,10 +240,9 @@ def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, 
     except Stopped as stopped:
         end |= {"outcome": STOPPED, "step": stopped.step}
     except SystemExit as left:
-        # Lightning makes an exit of Ctrl-C, and leaves the process deaf to the next one.
+        # Lightning makes an exit of Ctrl-C, which would pass through a notebook without a word.
         if not isinstance(left.__context__, KeyboardInterrupt):
             raise
-        signal.signal(signal.SIGINT, on_interrupt)
         raise KeyboardInterrupt from None
 
 

@@ -1281,7 +1281,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="a checkpoint is read without a look at its checksums",
-        file="orthonorm/paper/train.py",
+        file="orthonorm/paper/checkpointfile.py",
         old="        check_whole(checkpoint)\n",
         new="",
         tests=("tests/paper/test_survival.py::test_a_checkpoint_with_one_changed_bit_is_never_trained_from",),
@@ -1329,7 +1329,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="a checkpoint that holds a program passes on torch's advice to run it",
-        file="orthonorm/paper/train.py",
+        file="orthonorm/paper/checkpointfile.py",
         old='"it holds more than numbers" if isinstance(error, UnpicklingError) else error',
         new="error",
         tests=(

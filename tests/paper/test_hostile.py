@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from orthonorm.paper.publish import write_report
 from orthonorm.paper.records import Record, read_record, record_path, work_path, write_record
 from paper.html_checks import check_self_contained
 from paper.recorded import demo_set, record, small_set
+from paper.recorded_tables import as_table_1_says
 
 WHOLE = record("OLM", 0.5)
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -98,9 +100,7 @@ def poisoned(original: Record, text: str) -> Record:
     """A record all of whose free texts are hostile."""
     fields = {"data": {"description": text, "digest": text}, "versions": {text: text}, "device": text, "commit": text}
     more = {"devices": [text, text], "memory_format": text, "id": text, "started": text}
-    run = dataclasses.replace(original.run, dataset=text)
-    header = original.header | fields | more | {"run": run.to_json()}
-    return dataclasses.replace(original, header=header, end=original.end | {"reason": text})
+    return dataclasses.replace(original, header=original.header | fields | more, end=original.end | {"reason": text})
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def texts_of(name: str, records: list[Record], folder: Path) -> str:
     return " ".join(" ".join("".join(texts) for texts in found.text.values()).split())
 
 
-REPORTS = {"omdsm-5k": small_set, "demo": demo_set}
+REPORTS = {"omdsm-5k": small_set, "demo": demo_set, "vgg": partial(as_table_1_says, count=1)}
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -143,7 +143,7 @@ def test_texts_of_a_record_are_no_formulas_in_a_picture(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize("name", ["omdsm-5k", "demo"])
 def test_a_method_that_is_a_program_is_a_label(name: str, tmp_path: Path):
     records = []
     for one in REPORTS[name]():

@@ -23,12 +23,23 @@ from orthonorm.paper import experiments
 from orthonorm.paper.config import Run
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.experiments import Experiment
+from orthonorm.paper.publish import write_report
 from orthonorm.paper.recorder import Recorder
-from orthonorm.paper.records import Record, RecordError, read_folder, read_record, record_path, same, work_path
+from orthonorm.paper.records import (
+    Record,
+    RecordError,
+    read_folder,
+    read_record,
+    record_path,
+    same,
+    work_path,
+    write_record,
+)
 from orthonorm.paper.settings import Settings
 from orthonorm.paper.sweep import sweep
 from orthonorm.paper.train import execute
 from paper.disk_states import watched
+from paper.recorded import demo_set
 
 MakeRun = Callable[..., Run]
 # A checkpoint after each step.
@@ -130,11 +141,22 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_the_run_goes_on_with_ro
 
 
 def test_a_full_disk_takes_no_record_from_another_machine_in_part(whole: Record, tmp_path: Path):
-    from orthonorm.paper.records import write_record
-
     with no_room_beyond(500), pytest.raises(UserError, match=r"\.jsonl cannot be written \(File too large\)"):
         write_record(tmp_path / "here", whole)
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_report_unsaid(tmp_path: Path):
+    for record in demo_set():
+        write_record(tmp_path / "records", record)
+    with no_room_beyond(300), pytest.raises(UserError, match=r"/out: File too large; make room or give another --out"):
+        write_report("demo", tmp_path / "records", tmp_path / "out")
+
+
+def test_a_lock_that_cannot_be_taken_is_named(run: Run, tmp_path: Path):
+    work_path(tmp_path, run, ".lock").mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"{run.id}.lock cannot be written \(Is a directory\)"):
+        execute(run, tmp_path, CPU)
 
 
 def interrupt_after(saves: int, patch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
+import logging
 import os
 import zipfile
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.types import _PATH
 
+from orthonorm.paper.records import Line, without_clock
 from orthonorm.paper.resultfiles import clear
 
 
@@ -45,3 +49,35 @@ def check_whole(path: Path) -> None:
         raise ValueError(f"it is not a whole checkpoint: {error}") from None
     if damaged is not None:
         raise ValueError(f"the checksum of {damaged} is not that of its content")
+
+
+def lines_of(checkpoint: Path, first: Line) -> list[Line]:
+    """Lines that a checkpoint holds, if it is whole and was written by a run like this one."""
+    if not checkpoint.exists():
+        return []
+    try:
+        check_whole(checkpoint)
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        lines = [json.loads(line) for line in state["record"]["lines"]]
+        recorded = _but_devices(lines[0])
+    except Exception as error:  # whatever is wrong with it, the run starts anew
+        # torch's own text advises to run what the file holds.
+        reason = "it holds more than numbers" if isinstance(error, UnpicklingError) else error
+        logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, reason)
+        return []
+    first = json.loads(json.dumps(first))
+    if recorded == _but_devices(first):
+        return [_with_devices(lines[0], first), *lines[1:]]
+    logging.getLogger(__name__).warning("%s is of another version or machine: start anew", checkpoint)
+    return []
+
+
+def _but_devices(header: Line) -> Line:
+    return without_clock({name: value for name, value in header.items() if name != "devices"})
+
+
+def _with_devices(header: Line, now: Line) -> Line:
+    """The header with the devices of now behind those it has, if they are others; one device alone is not said."""
+    alone = ["1"]
+    before, here = header.get("devices", alone), now.get("devices", alone)
+    return header if before[-1:] == here else header | {"devices": [*before, *here]}

@@ -43,6 +43,7 @@ def demo(
     from orthonorm.paper import demo as tables
     from orthonorm.paper.experiments import experiment
     from orthonorm.paper.markdown import circumstances
+    from orthonorm.paper.resultfiles import writing
     from orthonorm.paper.train import Settings, check_writable
 
     console = Console()
@@ -59,7 +60,9 @@ def demo(
     console.print(table)
     for line in (tables.headline(records), *circumstances(records)):
         console.print(line, soft_wrap=True, highlight=False)
-    for path in tables.write_demo(records, out):
+    with writing(out):
+        paths = tables.write_demo(records, out)
+    for path in paths:
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
 
 

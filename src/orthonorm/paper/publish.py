@@ -114,7 +114,9 @@ def write_report(name: str, records_folder: Path, out: Path) -> list[Path]:
         paths = write(records, out)
         return [*paths, _write_page(paths[0])]
     except OSError as error:
-        raise UserError(f"report cannot be written to {out}: {error.strerror}") from None
+        raise UserError(
+            f"report cannot be written to {out}: {error.strerror}; make room or give another --out"
+        ) from None
 
 
 def write_all(results: Path, out: Path) -> list[Path]:
@@ -138,7 +140,9 @@ def write_all(results: Path, out: Path) -> list[Path]:
     try:
         return _write_all(found, out)
     except OSError as error:
-        raise UserError(f"report cannot be written to {out}: {error.strerror}") from None
+        raise UserError(
+            f"report cannot be written to {out}: {error.strerror}; make room or give another --out"
+        ) from None
 
 
 def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[Path]:

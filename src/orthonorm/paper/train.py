@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import filelock
@@ -19,7 +16,7 @@ from torch import nn
 import orthonorm as on
 from orthonorm.paper import group
 from orthonorm.paper.batchnorm import share_batch_norm
-from orthonorm.paper.checkpointfile import check_whole
+from orthonorm.paper.checkpointfile import lines_of
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import Dataset, ImageFolders, load_data
 from orthonorm.paper.engine import make_trainer, quiet
@@ -42,9 +39,9 @@ from orthonorm.paper.records import (
     RecordWriter,
     read_record,
     record_path,
-    without_clock,
     work_path,
 )
+from orthonorm.paper.resultfiles import clear, writing
 from orthonorm.paper.settings import Settings as Settings
 from orthonorm.paper.streaming import StreamingLoader
 
@@ -113,10 +110,11 @@ def _claim(folder: Path, final: Path, lock: filelock.BaseFileLock, wait: bool) -
     if final.exists():
         return "recorded"
     check_writable(folder)
-    try:
-        lock.acquire(timeout=_ASK_EVERY if wait else 0)
-    except filelock.Timeout:
-        return "held"
+    with writing(Path(lock.lock_file)):
+        try:
+            lock.acquire(timeout=_ASK_EVERY if wait else 0)
+        except filelock.Timeout:
+            return "held"
     return "recorded" if final.exists() else "ours"
 
 
@@ -141,7 +139,7 @@ def check_writable(folder: Path) -> None:
     try:
         work.mkdir(parents=True, exist_ok=True)
         probe = work / ".probe"
-        probe.touch()
+        clear(probe).touch()
         probe.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"results folder {folder} cannot be written ({error.strerror}): give another one") from None
@@ -162,7 +160,7 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
             seed_everything(run.seed + 1_000_003 * group.rank())
         parameters = sum(p.numel() for p in module.network.parameters())
         first = header(run, data, device, settings, parameters=parameters)
-        lines = group.agree(lambda: _lines_of(checkpoint, first))
+        lines = group.agree(lambda: lines_of(checkpoint, first))
         begin = lines or [first]
         writer = RecordWriter(folder, run, begin) if group.rank() == 0 else Unwritten(begin)
         half_a_minute, ten_minutes = 30.0, 600.0
@@ -255,38 +253,6 @@ def _finish(writer: RecordWriter | Unwritten, end: Line) -> Record:
     record = read_record(writer.finish(end))
     _clean(writer.final.parent, record.run)
     return record
-
-
-def _lines_of(checkpoint: Path, first: Line) -> list[Line]:
-    """Lines that a checkpoint holds, if it is whole and was written by a run like this one."""
-    if not checkpoint.exists():
-        return []
-    try:
-        check_whole(checkpoint)
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        lines = [json.loads(line) for line in state["record"]["lines"]]
-        recorded = _but_devices(lines[0])
-    except Exception as error:  # whatever is wrong with it, the run starts anew
-        # torch's own text advises to run what the file holds.
-        reason = "it holds more than numbers" if isinstance(error, UnpicklingError) else error
-        logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, reason)
-        return []
-    first = json.loads(json.dumps(first))
-    if recorded == _but_devices(first):
-        return [_with_devices(lines[0], first), *lines[1:]]
-    logging.getLogger(__name__).warning("%s is of another version or machine: start anew", checkpoint)
-    return []
-
-
-def _but_devices(header: Line) -> Line:
-    return without_clock({name: value for name, value in header.items() if name != "devices"})
-
-
-def _with_devices(header: Line, now: Line) -> Line:
-    """The header with the devices of now behind those it has, if they are others; one device alone is not said."""
-    alone = ["1"]
-    before, here = header.get("devices", alone), now.get("devices", alone)
-    return header if before[-1:] == here else header | {"devices": [*before, *here]}
 
 
 @contextlib.contextmanager

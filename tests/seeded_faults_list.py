@@ -1299,6 +1299,8 @@ FAULTS: tuple[Fault, ...] = (
         old="V.copy_(owner.assemble(norm * W, V))",
         new="V.mul_(norm)",
         tests=("tests/test_long_training.py::test_what_decay_alone_makes_of_v_is_undone_by_recentring",),
+    ),
+    Fault(
         name="a checkpoint is read without a look at its checksums",
         file="orthonorm/paper/checkpointfile.py",
         old="        check_whole(checkpoint)\n",
@@ -1407,6 +1409,8 @@ FAULTS: tuple[Fault, ...] = (
         old="epoch >= milestone for",
         new="epoch > milestone for",
         tests=("tests/paper/test_schedules.py::test_wrn_steps_at_its_three_milestones",),
+    ),
+    Fault(
         name="a handle removed inside a call leaves its cache open",
         file="orthonorm/parametrizations/cached.py",
         old="        while any(called is self.model for called, _ in _CALLS.get()):",

@@ -13,6 +13,7 @@ import pytest
 import torch
 import triton
 from torch import Tensor
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -73,7 +74,7 @@ def stack_bytes(cubin: bytes, folder: Path) -> int:
     """Bytes of local memory a thread needs, as NVIDIA's tool reads them from the machine code."""
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
-    tool = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
+    tool = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
     usage = subprocess.run(tool, capture_output=True, text=True, check=True, timeout=60).stdout
     return max(int(stack) for stack in re.findall(r"STACK:(\d+)", usage))
 

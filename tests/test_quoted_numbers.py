@@ -1,0 +1,86 @@
+"""Numbers that the README and docs/choosing.md quote, against the committed records and reports."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orthonorm.paper.records import read_record
+from orthonorm.paper.summary import Cell, cells
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+CHOOSING = (ROOT / "docs" / "choosing.md").read_text()
+RESULTS = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| \[[\w-]+\]\((docs/\S+\.md)\) \|$", README, re.MULTILINE)
+QUOTED = re.compile(r"(\d+\.\d+ ± \d+\.\d+) \(([\w-]+)\)")
+
+
+def rows(report: str, method: str) -> str:
+    """The rows of a method in a report."""
+    return "\n".join(re.findall(rf"^\| {re.escape(method)} \|.*$", (ROOT / report).read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize(("plain", "ours", "report"), RESULTS, ids=[row[2] for row in RESULTS])
+def test_a_result_in_the_readme_is_in_the_report_that_it_names(plain: str, ours: str, report: str):
+    for cell in (plain, ours):
+        (number, method) = QUOTED.fullmatch(cell.strip()).groups()  # type: ignore[union-attr]
+        assert f" {number} " in rows(report, method)
+
+
+def test_the_results_and_what_they_do_not_show_are_found():
+    assert len(RESULTS) == 5
+    (vgg,) = re.findall(r"VGG under OLM ends at (\S+ ± \S+)", README)
+    assert f"{vgg} (3 seeds, rate 0.02)" in rows("docs/reproduction/vgg-5k/report.md", "OLM")
+    (rnn,) = re.findall(r"the RNN without a scale at\s+(\d\S+ ± \d+\.\d+)", README)
+    assert f" {rnn} " in rows("docs/reproduction/rows-5k/report.md", "recurrent-OLM")
+
+
+def recorded(experiment: str, pattern: str) -> list[Cell]:
+    """The cells of the records of an experiment whose names fit."""
+    files = sorted((ROOT / "docs" / "records" / experiment).glob(pattern))
+    return list(cells(read_record(file) for file in files))
+
+
+def train_loss(experiment: str, pattern: str) -> float:
+    """The lowest mean training loss of the last epoch over the rates."""
+    found = recorded(experiment, pattern)
+    assert found
+    return min(cell.mean("train_loss") for cell in found)
+
+
+def listed(pattern: str) -> list[float]:
+    """The numbers of a sentence of docs/choosing.md."""
+    (found,) = re.findall(pattern, CHOOSING)
+    return [float(number) for number in re.findall(r"\d+\.\d+", " ".join(found) if isinstance(found, tuple) else found)]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "sentence"),
+    [("omdsm-5k-constant", r"at a training loss of ([\d., and]+),"), ("omdsm-5k", r"with halving at ([\d., and]+)\.")],
+)
+def test_riemannian_methods_at_a_rate_of_one(experiment: str, sentence: str):
+    wanted = [train_loss(experiment, f"{method}-mlp4-b256-lr1-*.jsonl") for method in ("EI+QR", "CayT", "QR")]
+    assert listed(sentence) == [pytest.approx(loss, abs=0.005) for loss in wanted]
+
+
+def test_recurrent_weights():
+    scaled = train_loss("rows-5k", "recurrent-OLM-scale-rnn*")
+    unscaled, start = train_loss("rows-5k", "recurrent-OLM-rnn*"), train_loss("rows-5k", "recurrent-start-rnn*")
+    quoted = listed(r"OLM ends at (\S+) with it, (\S+) without \(orthogonal start: (\S+)\)")
+    assert quoted == [pytest.approx(loss, abs=0.005) for loss in (scaled, unscaled, start)]
+    quoted = listed(r"free weights stay near (\S+) \(RNN\) and OLM reaches (\d\.\d+)")
+    free = [train_loss("copying", f"recurrent-{start}-rnn*") for start in ("plain", "start")]
+    assert quoted == [
+        pytest.approx(min(free), abs=0.01),
+        pytest.approx(train_loss("copying", "recurrent-OLM-rnn*"), abs=5e-4),
+    ]
+    assert max(free) == pytest.approx(min(free), abs=0.02)
+
+
+def test_four_layers_or_eight():
+    def losses(method: str, depth: int) -> list[float]:
+        tried = recorded("omdsm-5k", f"{method}-mlp{depth}-b256-*.jsonl")
+        return min(tried, key=lambda cell: cell.mean("train_loss")).finals("train_loss")
+
+    assert max(losses("plain-orthogonal", 4)) < min(losses("OLM-balanced", 4))
+    assert max(losses("OLM-balanced", 8)) < min(losses("plain-orthogonal", 8))

@@ -2,8 +2,8 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults docs \
-	site-check docs-serve bench wheel-test torch-versions import-time kill-runs clean
+.PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults \
+	campaign docs site-check docs-serve bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -41,6 +41,13 @@ pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those 
 
 seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must turn its test red
 	$(BIN)/python tests/seeded_faults.py
+
+# Without the wrappers that enforce types, as the library runs; one process, which counts for all.
+campaign: $(DEV) ## Attack the library with thousands of hostile weights (a quarter of an hour), and write the figures
+	OMP_NUM_THREADS=1 ORTHONORM_TYPECHECK=0 ORTHONORM_HYPOTHESIS=nightly \
+	ORTHONORM_CAMPAIGN_FIGURES=docs/campaign.json $(BIN)/python -m pytest --timeout=3600 \
+	tests/campaign/test_map.py tests/campaign/test_layers.py
+	$(BIN)/python tests/campaign/page.py
 
 model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an hour), and write docs/what-works.md
 	OMP_NUM_THREADS=1 $(BIN)/python tests/model_list.py

@@ -43,7 +43,13 @@ hypothesis.register_random(TORCH_RANDOM)
 hypothesis.settings.register_profile(
     "ci", deadline=None, derandomize=True, database=None, max_examples=25, print_blob=True
 )
-hypothesis.settings.register_profile("nightly", deadline=None, derandomize=False, max_examples=1000, print_blob=True)
+hypothesis.settings.register_profile(
+    "nightly",
+    deadline=None,
+    derandomize=False,
+    max_examples=int(os.environ.get("ORTHONORM_EXAMPLES", "1000")),
+    print_blob=True,
+)
 hypothesis.settings.load_profile(os.environ.get("ORTHONORM_HYPOTHESIS", "ci"))
 
 

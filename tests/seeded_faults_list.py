@@ -78,7 +78,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a learned scale starts at one",
         file="orthonorm/parametrizations/weight_norm.py",
-        old="self.scale.copy_(rows.norm(dim=-1).flatten())",
+        old="self.scale.copy_(row_norms(rows).flatten())",
         new="self.scale.fill_(1.0)",
         tests=("tests/test_cases.py::test_case_10_a_pretrained_weight_is_not_thrown_away",),
     ),
@@ -106,7 +106,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a plain checkpoint leaves the scale as it is",
         file="orthonorm/parametrizations/registration.py",
-        old="scale = owner.rows(weight).norm(dim=-1).flatten() if fits else owner.scale",
+        old="scale = row_norms(owner.rows(weight)).flatten() if fits else owner.scale",
         new="scale = owner.scale",
         tests=("tests/test_parametrizations.py::test_a_plain_checkpoint_loads[True-False]",),
     ),
@@ -267,7 +267,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="float64 is not scaled",
         file="orthonorm/functional/transformation.py",
-        old="_power_of_two_below(block) if",
+        old="power_of_two_below(block) if",
         new="torch.ones_like(block[..., :1, :1]) if",
         tests=("tests/functional/test_properties.py::test_it_does_not_depend_on_the_size_over_the_range_of_the_type",),
     ),
@@ -1432,5 +1432,26 @@ FAULTS: tuple[Fault, ...] = (
         old="near = nearest_name(key, options, cutoff=0.72)",
         new="near = nearest_name(key, options, cutoff=0.0)",
         tests=("tests/optim/test_errors.py::test_keys_that_others_read_stay_in_the_group",),
+    ),
+    Fault(
+        name="the largest float64 is divided by infinity",
+        file="orthonorm/functional/transformation.py",
+        old=".clamp_max(math.frexp(torch.finfo(X.dtype).max)[1] - 1)",
+        new="",
+        tests=("tests/campaign/test_map.py::test_the_weight_is_orthonormal_or_bounded",),
+    ),
+    Fault(
+        name="the range of row norms is that of their squares",
+        file="orthonorm/functional/rows.py",
+        old="(rows / scale).norm(dim=-1) * scale.squeeze(-1)",
+        new="rows.norm(dim=-1) + 0 * scale.squeeze(-1)",
+        tests=("tests/test_parametrizations.py::test_a_learned_scale_is_the_row_norm_where_squares_are_no_numbers",),
+    ),
+    Fault(
+        name="weights mapped together are centred as the first of them",
+        file="orthonorm/functional/together.py",
+        old="pieces[size, center, choose_method",
+        new="pieces[size, weights[0].center, choose_method",
+        tests=("tests/campaign/test_map.py::test_together_is_one_by_one",),
     ),
 )

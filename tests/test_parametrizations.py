@@ -72,6 +72,21 @@ def test_a_learned_scale_starts_at_the_row_norms_and_learns():
     torch.testing.assert_close(scale(layer).grad, (unit * upstream).sum(1))
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e30])
+def test_a_learned_scale_is_the_row_norm_where_squares_are_no_numbers(size: float):
+    # Found by the campaign: in float32 the scale was 0 or infinite, converted or loaded, though the norm is a number.
+    plain = nn.Linear(8, 4)
+    norms = plain.weight.detach().double().norm(dim=1) * size
+    with torch.no_grad():
+        plain.weight *= size
+    state = {key: value.clone() for key, value in plain.state_dict().items()}
+    converted = on.orthogonal_weight_norm(plain, scale=True)
+    loaded = on.orthogonal_weight_norm(nn.Linear(8, 4), scale=True)
+    loaded.load_state_dict(state)
+    for layer in (converted, loaded):
+        torch.testing.assert_close(scale(layer).detach().double() / norms, torch.ones(4).double(), rtol=0, atol=1e-6)
+
+
 def test_a_learned_scale_of_a_convolution_goes_to_its_own_filter():
     layer = on.orthogonal_weight_norm(nn.ConvTranspose2d(4, 6, 3, groups=2), scale=True)
     with torch.no_grad():

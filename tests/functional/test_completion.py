@@ -117,3 +117,17 @@ def test_size_does_not_matter(size: float, center: bool):
     assert lost == 1
     W, X = (orthonormalize(Y, center=center) for Y in (completed, expected))
     torch.testing.assert_close(W, X, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e160, 1e300, 1.7e308])
+@pytest.mark.parametrize("lost", [0, 2])
+def test_the_size_decides_nothing(size: float, lost: int, center: bool):
+    # Found by the campaign: from 1e154 on squares of float64 are infinite, and LAPACK raised.
+    V = torch.randn(5, 8, dtype=torch.float64)
+    V[5 - lost :] = 0
+    V /= V.abs().max()
+    completed, count = complete_rank(V * size, center=center)
+    assert count == lost
+    reference = complete_rank(V, center=center)[0]
+    # Completed rows may have larger entries than those that were there, which the largest of all leave no room for.
+    torch.testing.assert_close(completed / size, reference, rtol=0, atol=1e-12)

@@ -76,6 +76,18 @@ def test_it_does_not_depend_on_the_size_over_the_range_of_the_type(
     torch.testing.assert_close(orthonormalize(scaled, center=center, method=method), W, rtol=0, atol=atol)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, DOUBLE], ids=str)
+def test_the_largest_number_of_a_type_is_no_size_too_large(dtype: torch.dtype, center: bool, method: str):
+    # Found by the campaign: log2 of the largest float64 is rounded up to 1024, and 2^1024 is infinite, so W was zero.
+    V = torch.eye(3, 8, dtype=dtype) * torch.finfo(dtype).max
+    V.requires_grad_()
+    W = orthonormalize(V, center=center, method=method)
+    expected = oracle.polar_factor(torch.eye(3, 8, dtype=DOUBLE) - center / 8)
+    assert (W.double() - expected).abs().max() <= 4 * torch.finfo(dtype).eps
+    (gradient,) = torch.autograd.grad(W, V, torch.ones_like(V))
+    assert gradient.isfinite().all()
+
+
 def test_it_leaves_an_orthonormal_matrix_as_it_is(center: bool, method: str):
     # phi(phi(V)) = phi(V)
     W = orthonormalize(random(9, 7), group_size=4, center=center, method=method)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .inverse_sqrt import working_dtype
 from .roots import relative_floor
+from .transformation import power_of_two_below
 
 __all__ = ["complete_rank", "fixed_rows"]
 
@@ -41,6 +42,8 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     is returned as it is.
     """
     X = V.detach().to(working_dtype(V))
+    scale = power_of_two_below(X)  # sums and squares of the largest and the smallest float64 are no numbers
+    X = X / scale
     mean = X.mean(-1, keepdim=True) if center else torch.zeros_like(X[:, :1])
     X = X - mean
     if not bool(torch.isfinite(X).all()):
@@ -63,4 +66,4 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     basis = basis[strength > 1e-6]
     a, _, b = torch.linalg.svd(U[:, kept:].T @ pool @ basis.T, full_matrices=False)
     size = X.norm() / math.sqrt(kept) if kept else X.new_ones(())
-    return (mean + X + size * U[:, kept:] @ (a @ b) @ basis).to(V.dtype), lost
+    return ((mean + X + size * U[:, kept:] @ (a @ b) @ basis) * scale).to(V.dtype), lost

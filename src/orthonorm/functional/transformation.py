@@ -1,5 +1,6 @@
 """The autograd node of the transformation: batches of matrices to batches of matrices with orthonormal rows."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from .forward_mode import refuse_nested_forward_mode
 from .inverse_sqrt import lyapunov, root, working_dtype
 from .roots import METHODS
 
-__all__ = ["map_batches"]
+__all__ = ["map_batches", "power_of_two_below"]
 
 # Note [the adjoint of the transformation]
 # V_C = V - mean, Sigma = V_C V_C^T, P = Sigma^{-1/2}, W = P V_C; hence V_C = P^{-1} W. Write G for dL/dW and A = G W^T.
@@ -41,10 +42,12 @@ __all__ = ["map_batches"]
 _BLOCK_BYTES = 6 * 2**20
 
 
-def _power_of_two_below(X: Tensor) -> Tensor:
+def power_of_two_below(X: Tensor) -> Tensor:
     """Return the power of two below the largest entry of each matrix, by which it can be divided without rounding."""
     largest = X.abs().amax((-2, -1), keepdim=True)
-    return torch.where(largest > 0, largest.log2().floor().exp2(), 1.0)
+    # The logarithm of the largest number of a type is rounded up, to that of a power that is no number of it.
+    exponent = largest.log2().floor().clamp_max(math.frexp(torch.finfo(X.dtype).max)[1] - 1)
+    return torch.where(largest > 0, exponent.exp2(), 1.0)
 
 
 def _blocks(V: Tensor) -> tuple[Tensor, ...]:
@@ -90,7 +93,7 @@ def _transform(Vs: Sequence[Tensor], center: bool, method: str) -> tuple[Tensor,
     # scaled first, and the product is polished.
     widest = Vs[0].dtype == dtype
     blocks = [block for V in Vs for block in _blocks(V)]
-    scales = [_power_of_two_below(block) if widest else None for block in blocks]
+    scales = [power_of_two_below(block) if widest else None for block in blocks]
     counts = [len(block) for block in blocks]
     once = len(blocks) == 1 or 8 * sum(block.numel() for block in blocks) <= _BLOCK_BYTES
     X, product = (None, None) if once else (_Buffer(blocks, dtype), _Buffer(blocks, dtype))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthonorm.functional.grouping import check_group_arguments
+from orthonorm.functional.rows import row_norms
 
 from .adapters import adapt
 from .weight_norm import OrthogonalWeightNorm
@@ -185,7 +186,7 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         fits = isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape  # if not, torch is about to say so
         state_dict[original] = owner.complete(weight) if fits and not weight.is_meta else weight
         if isinstance(owner.scale, Tensor):
-            scale = owner.rows(weight).norm(dim=-1).flatten() if fits else owner.scale
+            scale = row_norms(owner.rows(weight)).flatten() if fits else owner.scale
             state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale
 
 

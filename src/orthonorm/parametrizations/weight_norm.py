@@ -12,7 +12,7 @@ from orthonorm.functional.completion import complete_rank
 from orthonorm.functional.grouping import group_sizes, row_limit
 from orthonorm.functional.orthonormalize import orthonormalize_groups
 from orthonorm.functional.roots import choose_method
-from orthonorm.functional.rows import as_rows, from_rows
+from orthonorm.functional.rows import as_rows, from_rows, row_norms
 
 from .cached import look_up
 
@@ -167,7 +167,7 @@ class OrthogonalWeightNorm(nn.Module):
         rows = self.rows(weight.detach())
         if isinstance(self.scale, Tensor):
             with torch.no_grad():
-                self.scale.copy_(rows.norm(dim=-1).flatten())
+                self.scale.copy_(row_norms(rows).flatten())
         # torch lets V share the memory of what is returned here: right for the module's own parameter when the
         # parametrization is registered, but a tensor assigned later (`layer.weight = X`) belongs to the caller.
         own = weight if isinstance(weight, nn.Parameter) else weight.clone()

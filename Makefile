@@ -3,7 +3,7 @@
 .POSIX:
 .SUFFIXES:
 .PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults \
-	campaign docs site-check docs-serve bench wheel-test torch-versions import-time kill-runs clean
+	campaign docs site-check docs-serve gallery bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -11,6 +11,7 @@ DEV = .venv/.ready-dev
 # One thread a process and two processes: more than that only wait for each other.
 WORKERS = 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+GALLERY = propagation wgan_gp fine_tune gallery
 
 help: ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -64,6 +65,9 @@ site-check: docs ## Open every page of the site in Chromium: console, links, pic
 
 docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
 	$(BIN)/python -m mkdocs serve
+
+gallery: $(DEV) ## Run the scripts of the gallery and write their pictures and numbers into docs/gallery
+	@for script in $(GALLERY); do echo $$script; OMP_NUM_THREADS=1 $(BIN)/python examples/$$script.py || exit 1; done
 
 bench: $(DEV) ## Measure accuracy and speed, peer libraries beside
 	$(BIN)/orthonorm bench

@@ -110,7 +110,7 @@ def draw(samples: dict[str, Tensor], path: Path) -> None:
 
     figure = Figure(figsize=(7, 3), layout="constrained")
     for axes, (name, images) in zip(figure.subplots(len(samples)), samples.items(), strict=True):
-        axes.imshow(images.view(-1, 8, 8).movedim(0, 1).reshape(8, -1), cmap="gray_r", vmin=-1, vmax=1)
+        axes.imshow(images.view(-1, 8, 8).movedim(0, 1).reshape(8, -1).numpy(), cmap="gray_r", vmin=-1, vmax=1)
         axes.set_title(name, fontsize=10)
         axes.set_axis_off()
     figure.savefig(path, dpi=110)

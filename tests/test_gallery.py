@@ -1,0 +1,161 @@
+"""The gallery: every script runs and is right at its smallest size, and its page says what its records say."""
+
+import importlib.util
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import orthonorm as on
+
+ROOT = Path(__file__).parents[1]
+GALLERY = ROOT / "docs" / "gallery"
+PAGE = (GALLERY / "index.md").read_text()
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made(folder: Path, name: str) -> dict[str, Any]:
+    """Return the record that a script wrote, once its picture was found to be one of a picture's size."""
+    picture = (folder / f"{name}.png").read_bytes()
+    width, height = struct.unpack(">II", picture[16:24])
+    assert picture.startswith(b"\x89PNG")
+    assert min(width, height) > 200
+    return json.loads((folder / f"{name}.json").read_text())
+
+
+def test_theorem_1_is_exact_through_linear_layers_and_after_training(tmp_path: Path):
+    example("propagation").main(steps=2, seeds=(0,), out=tmp_path, depths=(2, 4))
+    figures = made(tmp_path, "propagation")["figures"]
+    for point in (figures["linear"]["OLM uncentred"]["4"], figures["linear, trained"]["OLM uncentred"]["4"]):
+        assert point == pytest.approx({"forward": 1.0, "gradient": 1.0, "covariance": 0.0}, abs=1e-5)
+    assert figures["linear, trained"]["orthogonal start"]["4"]["covariance"] > 0.1
+    assert figures["linear"]["uniform"]["4"]["forward"] == pytest.approx(3 ** (-4 / 2), rel=0.1)  # variance 1/3 a layer
+
+
+def test_an_orthogonal_critic_is_1_lipschitz(tmp_path: Path):
+    example("wgan_gp").main(steps=3, seeds=(0,), out=tmp_path)
+    critics = made(tmp_path, "wgan-gp")["critics"]
+    for name in ("orthogonal, with penalty", "orthogonal, no penalty"):
+        assert 0.01 < critics[name]["largest gradient"] <= 1 + 1e-5
+
+
+RECORDS = {path.stem: json.loads(path.read_text()) for path in sorted(GALLERY.glob("*.json"))}
+
+
+def at(name: str, *keys: str) -> Any:
+    """Return the figure that a record has under these keys."""
+    found: Any = RECORDS[name]
+    for key in keys:
+        found = found[key]
+    return found
+
+
+def signal(activation: str, start: str, quantity: str) -> float:
+    return at("propagation", "figures", activation, start, "64", quantity)
+
+
+def critic(name: str, quantity: str) -> float:
+    return at("wgan-gp", "critics", name, quantity)
+
+
+def nearer(name: str) -> float:
+    """Return by how much less than the plain critic's a distance is, in units of the plain one's spread."""
+    plain = "plain, with penalty"
+    return (critic(plain, "distance") - critic(name, "distance")) / critic(plain, "spread")
+
+
+def copying(method: str) -> float:
+    """Return the mean training loss of the RNN, from the report."""
+    report = (ROOT / "docs/reproduction/copying/report.md").read_text().split("## lstm")[0]
+    row = re.search(rf"^\| {method} \| [\d.]+ \| ([\d.]+) ±", report, re.MULTILINE)
+    assert row is not None
+    return float(row[1])
+
+
+NORM_1 = ("uniform", "orthogonal start", "weight_norm", "OLM", "OLM uncentred")
+CLAIMS: list[tuple[str, Callable[[], bool]]] = [
+    (
+        "64 linear layers, each one group without centring, keep covariance and gradient norm to round-off.",
+        lambda: abs(signal("linear", "OLM uncentred", "gradient") - 1) < 1e-12
+        and signal("linear", "OLM uncentred", "covariance") < 1e-12,
+    ),
+    (
+        "An orthogonal start does the same, until it is trained",
+        lambda: signal("linear", "orthogonal start", "covariance") < 1e-12
+        and signal("linear, trained", "orthogonal start", "gradient") < 0.1
+        and abs(signal("linear, trained", "OLM uncentred", "gradient") - 1) < 1e-12,
+    ),
+    ("Centring costs that", lambda: signal("linear", "OLM", "covariance") > 1),
+    (
+        "Behind ReLU, rows of norm 1 lose the signal whatever the method, and centred OLM loses most of all but the "
+        "uniform start.",
+        lambda: all(signal("ReLU", start, "forward") < 1e-9 for start in NORM_1)
+        and sorted(NORM_1, key=lambda start: signal("ReLU", start, "forward"))[:2] == ["uniform", "OLM"],
+    ),
+    (
+        "Rows of norm √2 (`scale=2**0.5`) keep it, but for centred OLM",
+        lambda: min(signal("ReLU", f"{s}, √2", "forward") for s in ("orthogonal start", "weight_norm", "OLM uncentred"))
+        > 0.1
+        and signal("ReLU", "OLM, √2", "forward") < 1e-4,
+    ),
+    (
+        "At the start OLM is no better than an orthogonal start of norm √2.",
+        lambda: signal("ReLU", "OLM uncentred, √2", "forward")
+        == pytest.approx(signal("ReLU", "orthogonal start, √2", "forward"), rel=1e-6),
+    ),
+    (
+        "cannot have a gradient longer than 1, so it needs no penalty on it; the plain critic exceeds 1 in spite of "
+        "the penalty.",
+        lambda: critic("orthogonal, no penalty", "largest gradient") <= 1
+        and critic("plain, with penalty", "largest gradient") > 1,
+    ),
+    (
+        "Both orthogonal critics led to a smaller mean distance than the plain one; the differences are of the size of "
+        "the spread over three seeds.",
+        lambda: all(0.5 < nearer(name) < 2 for name in ("orthogonal, with penalty", "orthogonal, no penalty")),
+    ),
+    (
+        "Free weights end where a network that remembers nothing does, orthogonal ones learn to copy",
+        lambda: min(copying("recurrent-plain"), copying("recurrent-start")) > 0.69 and copying("recurrent-OLM") < 0.01,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sentence", "holds"), CLAIMS, ids=[sentence[:40] for sentence, _ in CLAIMS])
+def test_what_the_page_says_is_what_the_records_say(sentence: str, holds: Callable[[], bool]):
+    assert sentence in " ".join(PAGE.split())
+    assert holds()
+
+
+def test_the_numbers_of_the_page_are_those_of_the_records():
+    generator = example("gallery")
+    assert set(generator.BLOCK.findall(PAGE)) == set(RECORDS)
+    assert generator.fill(PAGE, GALLERY) == PAGE
+
+
+def test_every_picture_is_on_the_page_and_small():
+    pictures = {path.name: path.stat().st_size for path in GALLERY.glob("*.png")}
+    assert pictures.keys() == {f"{name}.png" for name in RECORDS} == set(re.findall(r"\]\(([\w-]+\.png)\)", PAGE))
+    assert max(pictures.values()) < 100 * 1024
+
+
+def test_the_code_of_the_page_keeps_recurrent_weights_orthogonal():
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(compile(code, "gallery", "exec"), names)
+    assert on.orthogonality_error(names["rnn"])["weight_hh_l0"] < 1e-6
+    assert names["outputs"].shape == torch.Size([32, 30, 64])

@@ -46,6 +46,26 @@ def test_theorem_1_is_exact_through_linear_layers_and_after_training(tmp_path: P
     assert figures["linear"]["uniform"]["4"]["forward"] == pytest.approx(3 ** (-4 / 2), rel=0.1)  # variance 1/3 a layer
 
 
+def test_the_weight_that_the_network_uses_has_one_singular_value_while_v_moves(tmp_path: Path):
+    script = example("spectra")
+    script.main(steps=2, seeds=(0,), out=tmp_path)
+    figures = made(tmp_path, "spectra")["figures"]
+    assert figures["OLM"]["orthogonality error"] < 1e-6 < figures["plain, orthogonal start"]["orthogonality error"]
+    assert figures["OLM"]["largest singular value of W"] == pytest.approx(1, abs=1e-6)
+    assert figures["OLM"]["condition of V"] > 1 + 5e-6  # V moves, by more than round-off
+    looks, _ = script.run("OLM", 2, 0)
+    assert [len(look["singular values of V"]) for look in looks] == [64, 64, 64]
+
+
+def test_orthogonal_filters_are_orthonormal_and_plain_ones_are_not(tmp_path: Path):
+    example("filters").main(steps=2, seeds=(0,), out=tmp_path)
+    figures = made(tmp_path, "filters")["figures"]
+    assert figures["OLM"]["largest |cosine|"] < 1e-6
+    assert figures["OLM"]["longest / shortest"] == pytest.approx(1, abs=1e-6)
+    assert figures["plain, orthogonal start"]["largest |cosine|"] > 1e-4
+    assert figures["plain"]["longest / shortest"] > 1.1
+
+
 def test_an_orthogonal_critic_is_1_lipschitz(tmp_path: Path):
     example("wgan_gp").main(steps=3, seeds=(0,), out=tmp_path)
     critics = made(tmp_path, "wgan-gp")["critics"]
@@ -66,6 +86,14 @@ def at(name: str, *keys: str) -> Any:
 
 def signal(activation: str, start: str, quantity: str) -> float:
     return at("propagation", "figures", activation, start, "64", quantity)
+
+
+def spectrum(start: str, quantity: str) -> float:
+    return at("spectra", "figures", start, quantity)
+
+
+def increasing(numbers: list[float]) -> bool:
+    return numbers == sorted(numbers)
 
 
 def critic(name: str, quantity: str) -> float:
@@ -116,6 +144,36 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         "At the start OLM is no better than an orthogonal start of norm √2.",
         lambda: signal("ReLU", "OLM uncentred, √2", "forward")
         == pytest.approx(signal("ReLU", "orthogonal start, √2", "forward"), rel=1e-6),
+    ),
+    (
+        "An orthogonal start is gone within the first look, after 40 steps; OLM's W stays at round-off.",
+        lambda: at("spectra", "looks", "plain, orthogonal start", "orthogonality error")[1] > 0.1
+        and at("spectra", "looks", "plain, orthogonal start", "step")[1] == 40
+        and max(at("spectra", "looks", "OLM", "orthogonality error")) < 1e-6,
+    ),
+    (
+        "its rows grow, slowly, and its condition leaves 1, but far less than that of the plain weights.",
+        lambda: increasing(at("spectra", "looks", "OLM", "norm of the rows of V"))
+        and 10 * spectrum("OLM", "condition of V") < spectrum("plain, orthogonal start", "condition of V")
+        and spectrum("plain, orthogonal start", "condition of V") < spectrum("plain", "condition of V"),
+    ),
+    (
+        "At this rate OLM also ends at the lowest test error.",
+        lambda: all(
+            spectrum("OLM", "test error, %") < spectrum(start, "test error, %")
+            for start in ("plain", "plain, orthogonal start")
+        ),
+    ),
+    (
+        "Plain filters grow unequally, and some come to resemble each other; OLM's keep norm 1 and stay orthogonal",
+        lambda: at("filters", "figures", "plain", "longest / shortest") > 2
+        and at("filters", "figures", "plain", "largest |cosine|") > 0.5
+        and at("filters", "figures", "OLM", "largest |cosine|") < 1e-6,
+    ),
+    (
+        "an orthogonal start ends at the lowest test error, and the three differ by a fraction of a point.",
+        lambda: (errors := [row["test error, %"] for row in at("filters", "figures").values()])[1] == min(errors)
+        and max(errors) - min(errors) < 0.5,
     ),
     (
         "cannot have a gradient longer than 1, so it needs no penalty on it; the plain critic exceeds 1 in spite of "

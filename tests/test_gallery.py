@@ -66,6 +66,21 @@ def test_orthogonal_filters_are_orthonormal_and_plain_ones_are_not(tmp_path: Pat
     assert figures["plain"]["longest / shortest"] > 1.1
 
 
+def test_an_orthogonal_network_has_norm_1_and_fgsm_moves_each_pixel_by_eps(tmp_path: Path):
+    script = example("robustness")
+    script.main(steps=2, seeds=(0,), out=tmp_path)
+    figures = made(tmp_path, "robustness")["figures"]
+    assert figures["OLM, classifier too"]["product of norms"] == pytest.approx(1, abs=1e-5)
+    assert figures["plain, He"]["product of norms"] > 2
+    assert figures["OLM"]["FGSM 0.0"] == figures["OLM"]["noise 0.0"]
+
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False))
+    torch.nn.init.ones_(network[0].weight)[0].neg_()  # the second class is the sum, the first its opposite
+    x = torch.tensor([[0.5, 0.95, 0.0]])
+    assert script.attack(network, (x, torch.tensor([0])), 0.1).tolist() == [pytest.approx([0.6, 1.0, 0.1])]
+    assert script.attack(network, (x, torch.tensor([1])), 0.1).tolist() == [pytest.approx([0.4, 0.85, 0.0])]
+
+
 def test_an_orthogonal_critic_is_1_lipschitz(tmp_path: Path):
     example("wgan_gp").main(steps=3, seeds=(0,), out=tmp_path)
     critics = made(tmp_path, "wgan-gp")["critics"]
@@ -90,6 +105,12 @@ def signal(activation: str, start: str, quantity: str) -> float:
 
 def spectrum(start: str, quantity: str) -> float:
     return at("spectra", "figures", start, quantity)
+
+
+def by_error(quantity: str) -> list[str]:
+    """Return the networks of the test of robustness, that with the lowest number first."""
+    figures = at("robustness", "figures")
+    return sorted(figures, key=lambda method: figures[method][quantity])
 
 
 def increasing(numbers: list[float]) -> bool:
@@ -174,6 +195,27 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         "an orthogonal start ends at the lowest test error, and the three differ by a fraction of a point.",
         lambda: (errors := [row["test error, %"] for row in at("filters", "figures").values()])[1] == min(errors)
         and max(errors) - min(errors) < 0.5,
+    ),
+    (
+        "OLM with a plain classifier has the lowest mean error without noise, and a lower one than both plain networks "
+        "at every strength of noise and attack.",
+        lambda: by_error("noise 0.0")[0] == "OLM"
+        and all(
+            at("robustness", "figures", "OLM", key) < at("robustness", "figures", method, key)
+            for key in at("robustness", "figures", "OLM")
+            for method in ("plain, He", "plain, orthogonal start")
+        ),
+    ),
+    (
+        "FGSM at 0.1 still fools it on half of the digits",
+        lambda: 50 < at("robustness", "figures", "OLM", "FGSM 0.1") < 60,
+    ),
+    (
+        "That costs accuracy on clean digits, where it is the worst of the four, and pays under strong attacks, where it "
+        "is the best. The product of norms orders the four under the strongest attack.",
+        lambda: by_error("noise 0.0")[-1] == "OLM, classifier too"
+        and by_error("FGSM 0.1") == by_error("product of norms")
+        and by_error("FGSM 0.1")[0] == "OLM, classifier too",
     ),
     (
         "cannot have a gradient longer than 1, so it needs no penalty on it; the plain critic exceeds 1 in spite of "

@@ -11,7 +11,7 @@ DEV = .venv/.ready-dev
 # One thread a process and two processes: more than that only wait for each other.
 WORKERS = 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
-GALLERY = propagation spectra filters robustness wgan_gp fine_tune gallery
+GALLERY = propagation spectra filters robustness deep wgan_gp fine_tune gallery
 
 help: ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'

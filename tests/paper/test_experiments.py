@@ -15,6 +15,7 @@ from orthonorm.paper.methods import method
 from orthonorm.paper.planning import count, planned
 from orthonorm.paper.records import Record, write_record
 from orthonorm.paper.schedules import rate
+from paper.recorded import record
 
 FULL = [name for name, entry in EXPERIMENTS.items() if entry.size == "full"]
 
@@ -79,10 +80,9 @@ def test_training_is_the_papers(name: str):
 
 def tried(run: Run, test_error: float) -> Record:
     """Record of a run that ended with this error: synthetic."""
-    line = {"kind": "epoch", "epoch": 1, "test_error": test_error, "test_loss": 1.0, "train_loss": 1.0}
-    return Record(
-        {"kind": "header", "schema": 1, "run": run.to_json()}, (line,), {"kind": "end", "outcome": "completed"}
-    )
+    whole = record("OLM", 0.1, (1.0,))
+    line = whole.epochs[0] | {"test_error": test_error, "test_loss": 1.0}
+    return Record(whole.header | {"id": run.id, "run": run.to_json()}, (line,), whole.end)
 
 
 def record_tune(results: Path, best: Callable[[Run], float], name: str = "pie-tune-synthetic") -> None:

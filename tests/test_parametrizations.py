@@ -412,7 +412,7 @@ WRONG = {
     "group of true": (norm(group_size=True), TypeError, r"whole number or None; got True"),
     "group of none": (norm(group_size=0), ValueError, r"at least 1, or None for the limit; got 0"),
     "unknown grouping": (norm(grouping="even"), ValueError, r"one of 'balanced', 'tail'; got 'even'"),
-    "unknown method": (norm(method="svd"), ValueError, r"one of 'auto', 'eigh', 'newton'; got 'svd'"),
+    "unknown method": (norm(method="svd"), ValueError, r"one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'"),
     "one input": (norm(nn.Linear(1, 4)), ValueError, r"weight of Linear: centring needs rows of at least 2 entries"),
     "scale zero": (norm(scale=0), ValueError, r"False, True \(learned, one a row\) or a positive number; got 0"),
     "scale negative": (norm(scale=-1.0), ValueError, r"positive number; got -1\.0"),

@@ -133,7 +133,7 @@ def test_the_gradient_is_finite_and_bounded(figures: Figures, case: Case, method
     name = "gradient finite, at most 2 |Sigma^{-1/2}| |G|"
     V = case.weight()
     G = case.gradient(V, layout) * 2.0**loss_scale
-    root = log2_root(V, case, 7.0 if method == "newton" else 1.0)
+    root = log2_root(V, case, 1.0 if method == "eigh" else 7.0)
     bound = 1 + root + log2_norm(G)
     narrow = torch.promote_types(V.dtype, torch.float32)
     if max(bound + 1 - math.log2(torch.finfo(V.dtype).max), root + 1 - math.log2(torch.finfo(narrow).max)) > 0:

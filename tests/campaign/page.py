@@ -15,7 +15,7 @@ def table(content: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     total = sum(entry["cases"] for entry in properties.values())
     lines = [
-        f"{total:,} cases in {content['seconds'] / 60:.0f} minutes on one core; {versions}.",
+        f"{total:,} cases in {content['seconds'] / 60:.0f} minutes; {versions}.",
         "",
         "| property | cases | comparisons | largest share of its limit |",
         "|---|---|---|---|",

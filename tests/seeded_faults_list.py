@@ -1427,13 +1427,6 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/optim/test_errors.py::test_a_start_of_zeros_is_told_from_one_that_has_a_nearest_matrix[zeros]",),
     ),
     Fault(
-        name="any key far from an option is a slip",
-        file="orthonorm/optim/base.py",
-        old="near = nearest_name(key, options, cutoff=0.72)",
-        new="near = nearest_name(key, options, cutoff=0.0)",
-        tests=("tests/optim/test_errors.py::test_keys_that_others_read_stay_in_the_group",),
-    ),
-    Fault(
         name="the largest float64 is divided by infinity",
         file="orthonorm/functional/transformation.py",
         old=".clamp_max(math.frexp(torch.finfo(X.dtype).max)[1] - 1)",

@@ -1,5 +1,6 @@
 """Numbers that the README and docs/choosing.md quote, against the committed records and reports."""
 
+import json
 import re
 from pathlib import Path
 
@@ -84,3 +85,47 @@ def test_four_layers_or_eight():
 
     assert max(losses("plain-orthogonal", 4)) < min(losses("OLM-balanced", 4))
     assert max(losses("OLM-balanced", 8)) < min(losses("plain-orthogonal", 8))
+
+
+def benched(suite: str, column: str, **where: str) -> list[float]:
+    """The figures in a column of a committed benchmark, of the rows that have the given values."""
+    found = json.loads((ROOT / "docs" / "bench" / f"{suite}.json").read_text())["rows"]
+    return [row[column] for row in found if all(row[key].startswith(value) for key, value in where.items())]
+
+
+SPEED = " ".join(README[README.index("## Speed") : README.index("## Beside other code")].split())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "suite", "column", "where"),
+    [
+        (
+            r"is (\S+) times as fast as torch's default",
+            "peers",
+            "times ours, one group",
+            {"layer": "torch orthogonal, h"},
+        ),
+        (r"and (\S+) times as fast as its Cayley", "peers", "times ours, one group", {"layer": "torch orthogonal, c"}),
+        (
+            r"512 x 4608 it takes (\S+) times",
+            "transform",
+            "times the floor",
+            {"shape": "512 x 4608", "path": "orthonorm, a"},
+        ),
+        (r"batch 32 takes (\S+) times a plain", "steps", "times plain", {"network": "VGG", "weights": "orthonorm, r"}),
+        (r"small MLP (\S+) to (\S+) times", "steps", "times plain", {"network": "MLP", "weights": "orthonorm, r"}),
+        (r"64 x 64 (\S+) times", "steps", "times plain", {"network": "ResNet", "weights": "orthonorm, r"}),
+        (r"Stiefel\w+` is (\S+) to (\S+) times", "optim", "first / this", {"case": "200", "step": "StiefelSGD"}),
+        (r"and (\S+) to (\S+) times on 20", "optim", "first / this", {"case": "20 of", "step": "StiefelSGD"}),
+    ],
+)
+def test_a_speed_in_the_readme_is_in_the_committed_benchmark(
+    sentence: str, suite: str, column: str, where: dict[str, str]
+):
+    quoted = re.search(sentence, SPEED)
+    assert quoted is not None
+    measured = sorted(benched(suite, column, **where))
+    digits = [len(number.partition(".")[2]) for number in quoted.groups()]
+    assert [float(number) for number in quoted.groups()] == [
+        round(figure, places) for figure, places in zip(measured, digits, strict=True)
+    ]

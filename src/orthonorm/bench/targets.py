@@ -62,8 +62,8 @@ _SMALL = (
     "product for all layers of a shape, one sweep where the cache holds all, fewer small operators."
 )
 _ALONE = (
-    "The float64 products and the eigendecomposition alone (column `products and roots alone`) take longer than was "
-    "asked of the whole; the loop decomposes in float32, and its error at a condition of 1e3 is in its row."
+    "The float64 products and the eigendecomposition alone (column `products and roots alone`) take about as long as "
+    "was asked of the whole; the loop decomposes in float32, and its error at a condition of 1e3 is in its row."
 )
 _STEP = (
     "At this batch the floor of 10 n N d operations for each layer is itself several percent of the plain step, and "

@@ -18,9 +18,9 @@ __all__ = ["METHODS", "Method", "choose_method", "relative_floor"]
 # Note [the relative floor]
 # The Gram matrix of V has an error of a few units of round-off of its *largest* eigenvalue. Eigenvalues below
 # 1024 eps times the largest one are lost in it. Both methods stop there: their P grows no further than
-# (1024 eps s_max)^{-1/2} (Newton's than 7 times that), which keeps W = P V_C finite and its singular values
-# near or below 1 where V has lost rank, and leaves every spectrum above it exactly as it is. The floor is relative, so V, 1e-6 V and
-# 1e6 V give one W. Where directions are lost, Newton's iteration resolves the others to about 1e-3 only.
+# (1024 eps s_max)^{-1/2} (Newton's than 7 times that), which keeps W = P V_C finite and its singular values near or
+# below 1 where V has lost rank, and leaves every spectrum above it exactly as it is. The floor is relative, so V,
+# 1e-6 V and 1e6 V give one W. Where directions are lost, Newton's iteration resolves the others to about 1e-3 only.
 _FLOOR_IN_EPS = 1024.0
 
 

@@ -360,7 +360,11 @@ CONFIGS = {
     "group of zero": ({"group_size": 0}, ValueError, r"group_size must be at least 1, or None for the limit; got 0"),
     "group not whole": ({"group_size": 64.0}, TypeError, r"group_size must be a whole number or None; got 64\.0"),
     "unknown grouping": ({"grouping": "even"}, ValueError, r"grouping must be one of 'balanced', 'tail'; got 'even'"),
-    "unknown method": ({"method": "svd"}, ValueError, r"method must be one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'"),
+    "unknown method": (
+        {"method": "svd"},
+        ValueError,
+        r"method must be one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'",
+    ),
     "scale zero": ({"scale": 0.0}, ValueError, r"scale must be False, True .* or a positive number; got 0\.0"),
     "scale infinite": ({"scale": float("inf")}, ValueError, r"a positive number; got inf"),
     "blocks of zero": ({"blocks": 0}, ValueError, r"blocks, as a number, must be at least 1, or None .*; got 0"),

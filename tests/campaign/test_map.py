@@ -93,8 +93,9 @@ def check_weight(figures: Figures, name: str, V: Tensor, W: Tensor, case: Case) 
     for part, condition, n in zip(parts(W, case), conditions(V, case), case.sizes, strict=True):
         assert part.isfinite().all()
         spectral = torch.linalg.svdvals(part.double())[..., 0].max().item()
-        # Sigma in float64 is good to eps times the condition squared; in float64 a further step takes that off.
-        lost = 0.0 if V.dtype == torch.float64 else SIGMA_EPS * min(condition.max().item(), 1 / FLOAT64_FLOOR) ** 2
+        # Sigma in float64 is good to 2 eps (a product and a sum) times the condition squared; in float64 a further step
+        # takes that off.
+        lost = 0.0 if V.dtype == torch.float64 else 2 * SIGMA_EPS * min(condition.max().item(), 1 / FLOAT64_FLOOR) ** 2
         figures.worst(name, "excess", spectral - 1)
         figures.expect(name, spectral - 1, lost + (tolerance(V.dtype, n) if eps > 1e-4 else 1e-6))
         good = condition <= WELL
@@ -178,7 +179,7 @@ def test_the_gradient_is_orthogonal_to_the_weight_and_to_row_means(figures: Figu
     for v, g in zip(parts(V.double(), case), parts(gradient.double(), case), strict=True):
         centred = v - v.mean(-1, keepdim=True) if case.center else v
         sizes = 2.0**exponent * centred.norm(dim=(-2, -1)).clamp_min(1e-300)
-        figures.expect(name, ((centred * g).sum((-2, -1)) / sizes).abs().max().item(), 16 * eps)
+        figures.expect(name, ((centred * g).sum((-2, -1)) / sizes).abs().max().item(), 64 * eps)
         if case.center:
             figures.expect(name, float(g.mean(-1).abs().max()) / 2.0**exponent, 4 * eps)
 

@@ -47,7 +47,7 @@ hypothesis.settings.register_profile(
     "nightly",
     deadline=None,
     derandomize=False,
-    max_examples=int(os.environ.get("ORTHONORM_EXAMPLES", "3000")),
+    max_examples=int(os.environ.get("ORTHONORM_EXAMPLES", "1000")),
     print_blob=True,
 )
 hypothesis.settings.load_profile(os.environ.get("ORTHONORM_HYPOTHESIS", "ci"))

@@ -159,6 +159,14 @@ def test_a_lock_that_cannot_be_taken_is_named(run: Run, tmp_path: Path):
         execute(run, tmp_path, CPU)
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Let Ctrl-C be heard, which a shell's background process ignores, and the tests with it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_after(saves: int, patch: pytest.MonkeyPatch) -> None:
     """Press Ctrl-C, once, after so many checkpoints."""
     original, count = Recorder.save, 0
@@ -173,6 +181,7 @@ def interrupt_after(saves: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recorder, "save", save)
 
 
+@pytest.mark.usefixtures("heard")
 def test_an_interrupt_ends_the_run_and_the_next_call_continues(
     run: Run, whole: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -187,6 +196,7 @@ def test_an_interrupt_ends_the_run_and_the_next_call_continues(
     assert record.end["resumed"] == 1
 
 
+@pytest.mark.usefixtures("heard")
 def test_an_interrupted_command_says_that_it_continues(tiny: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     runs = [tiny(**FIELDS, seed=seed) for seed in (0, 1)]
     monkeypatch.setitem(experiments.EXPERIMENTS, "tests", Experiment("tests", "", "", lambda: runs))

@@ -200,3 +200,11 @@ def test_a_start_of_zeros_is_told_from_one_that_has_a_nearest_matrix(start, zero
     with pytest.warns(UserWarning, match="moved 1 of 1 weights") as caught:
         sgd(start)
     assert ("In 1 of them all rows, or those of a group, were zero" in str(caught[0].message)) is zero
+
+
+@pytest.mark.parametrize("size", [1e160, 1e-200])
+def test_a_start_whose_squares_leave_the_range_of_its_type_is_moved_too(size: float):
+    weight = nn.Parameter(torch.randn(3, 6, dtype=torch.float64) * size)
+    with pytest.warns(UserWarning, match="moved 1 of 1 weights onto the manifold"):
+        StiefelSGD([weight], lr=0.1)
+    torch.testing.assert_close(weight @ weight.mT, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-12)

@@ -240,7 +240,8 @@ def _put_on_manifold(group: dict[str, Any]) -> Start:
                 f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
                 "initialise it first"
             )
-        errors = group_errors(W).squeeze(-1)
+        # Squares past the range of the type leave inf - inf: as far off as can be, and NaN compares as nothing.
+        errors = group_errors(W).squeeze(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)
         # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
         off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
         if any(off):

@@ -1099,15 +1099,6 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_together.py::test_results_and_gradients_are_those_of_weight_by_weight",),
     ),
     Fault(
-        name="a registered call keeps its weights",
-        file="orthonorm/parametrizations/cached.py",
-        old="    _CALLS.set(calls[:place])\n",
-        new="    return\n",
-        tests=(
-            "tests/test_register_cached.py::test_a_handle_removed_inside_a_call_leaves_no_cache_behind_the_outer_one",
-        ),
-    ),
-    Fault(
         name="a registered call ends whichever call is innermost",
         file="orthonorm/parametrizations/cached.py",
         old="if called is model), default=len(calls))",

@@ -26,9 +26,8 @@ def make(folder: Path, *own: str) -> Path:
         capture_output=True,
         text=True,
     ).stdout.strip()
-    # Behind its own packages, so those win.
-    shared = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
-    (Path(site) / "shared.pth").write_text(shared)
+    # Behind its own packages, so those win; a path alone, so that this library's own sources are not among the shared.
+    (Path(site) / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return python
 
 

@@ -1419,14 +1419,16 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="the largest float64 is divided by infinity",
-        file="orthonorm/functional/transformation.py",
+        file="orthonorm/functional/scaling.py",
         old=".clamp_max(math.frexp(torch.finfo(X.dtype).max)[1] - 1)",
         new="",
-        tests=("tests/campaign/test_map.py::test_the_weight_is_orthonormal_or_bounded",),
+        tests=(
+            "tests/functional/test_scaling.py::test_the_ends_of_the_range_of_a_type_are_divided_to_between_1_and_2",
+        ),
     ),
     Fault(
         name="the range of row norms is that of their squares",
-        file="orthonorm/functional/rows.py",
+        file="orthonorm/functional/scaling.py",
         old="(rows / scale).norm(dim=-1) * scale.squeeze(-1)",
         new="rows.norm(dim=-1) + 0 * scale.squeeze(-1)",
         tests=("tests/test_parametrizations.py::test_a_learned_scale_is_the_row_norm_where_squares_are_no_numbers",),
@@ -1437,5 +1439,36 @@ FAULTS: tuple[Fault, ...] = (
         old="pieces[size, center, choose_method",
         new="pieces[size, weights[0].center, choose_method",
         tests=("tests/campaign/test_map.py::test_together_is_one_by_one",),
+    ),
+    Fault(
+        name="autocast lowers a root computed in float32",
+        file="orthonorm/functional/precision.py",
+        old="if working_dtype(*tensors) == torch.float64 else without_autocast(tensors[0].device)",
+        new="",
+        tests=(
+            "tests/functional/test_working_precision.py::"
+            "test_autocast_changes_nothing_where_the_map_is_computed_in_float32",
+        ),
+    ),
+    Fault(
+        name="Sigma and its transpose are added",
+        file="orthonorm/functional/inverse_sqrt.py",
+        old="torch.lerp(S, S.mT, 0.5)",
+        new="(S + S.mT) / 2",
+        tests=("tests/functional/test_accuracy.py::test_inverse_sqrt_at_the_ends_of_the_range_of_float64",),
+    ),
+    Fault(
+        name="a copied handle removes the hooks of the first model",
+        file="orthonorm/parametrizations/cached.py",
+        old="        self.model, self.handles = state",
+        new="        self.model, self.handles = state[0], ()",
+        tests=("tests/test_register_cached.py::test_a_copy_of_a_model_that_holds_its_handle_has_one_of_its_own",),
+    ),
+    Fault(
+        name="an orthogonality error may be a text",
+        file="orthonorm/paper/recordlines.py",
+        old='        "orthogonality_error": _or_null(_is_number),\n',
+        new='        "orthogonality_error": _or_null(_is_text),\n',
+        tests=("tests/paper/test_records.py::test_a_broken_record_is_an_error_that_says_what_is_wrong",),
     ),
 )

@@ -53,6 +53,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "small": (small, (3, 2, 8)),
 }
 cases = pytest.mark.parametrize(("make", "shape"), list(MODELS.values())[:2], ids=list(MODELS)[:2])
+# The exporter of torch 2.6 stops at the batch normalisation of any model.
+EXPORTED = ["convolutional", "transformer"] if torch.__version__ >= "2.7" else ["transformer"]
+exported_to_onnx = pytest.mark.parametrize(("make", "shape"), [MODELS[name] for name in EXPORTED], ids=EXPORTED)
 
 
 def converted(make: Callable[[], nn.Module]) -> nn.Module:
@@ -136,7 +139,7 @@ def test_case_14_an_exported_program_equals_the_model(make: Callable[[], nn.Modu
             torch.testing.assert_close(program(other), model(other), rtol=1e-5, atol=1e-6)
 
 
-@cases
+@exported_to_onnx
 def test_case_14_onnxruntime_computes_what_the_model_computes(
     make: Callable[[], nn.Module], shape: tuple[int, ...], tmp_path: Any
 ):

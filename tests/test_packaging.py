@@ -95,8 +95,7 @@ def test_the_unpacked_wheel_works_and_imports_little(built: Path):
 def test_the_types_of_all_public_names_are_known(built: Path):
     # It takes the packages from the Python that is found first.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    checker = str(Path(sys.executable).with_name("basedpyright"))
-    command = [checker, "--verifytypes", "orthonorm", "--ignoreexternal"]
+    command = [sys.executable, "-m", "basedpyright", "--verifytypes", "orthonorm", "--ignoreexternal"]
     done = run(command, built, PATH=path, PYTHONPATH=str(built / "site"))
     unknown = re.findall(r"^orthonorm\.\S+\n.* error: .*$", done.stdout, re.MULTILINE)
     assert unknown == []

@@ -98,6 +98,19 @@ def test_remove_copy_pickle_fold():
     assert calls.counter["aten._linalg_eigh.default"] == 8
 
 
+def test_a_copy_of_a_model_that_holds_its_handle_has_one_of_its_own():
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    model.handle = on.register_cached(model)  # type: ignore[assignment]
+    other = copy.deepcopy(model)
+    other.handle.remove()  # type: ignore[operator]
+    roots = []
+    for each in (other, model):
+        with Calls() as calls:
+            each(x)
+        roots.append(calls.counter["aten._linalg_eigh.default"])
+    assert roots == [8, 2]  # layer by layer, and one for each size of groups
+
+
 def test_a_model_without_orthogonal_weights_is_refused():
     with pytest.raises(ValueError, match="no orthogonal weight to cache"):
         on.register_cached(nn.Linear(3, 3))

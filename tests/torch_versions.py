@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OWN_WARNINGS = (
     "ignore:Please use `torch.vmap`",
     "ignore:DTensor random operators may not",
+    "ignore:<class 'torch.autograd.function.Function'> should not be instantiated",
+    "ignore:Skipping serialization of skipfiles",
 )
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from .convert import OLMConfig
 from .diagnostics import Inspection, LayerReport, report_weight
 from .functional.errors import group_errors
+from .functional.precision import in_float64
+from .functional.scaling import row_norms
 from .layer_rules import Target
 from .parametrizations import OrthogonalWeightNorm
 
@@ -188,8 +190,8 @@ def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfi
 def _plain_row(key: str, W: Tensor, config: OLMConfig) -> LayerReport:
     """Return a row whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
     owner = _owner(key.rpartition(".")[2], W, config)
-    rows = owner.rows(W).to(torch.float64)
-    norms = rows.norm(dim=-1, keepdim=True)
+    rows = in_float64(owner.rows(W))
+    norms = row_norms(rows).unsqueeze(-1)
     unit = rows / torch.where(norms > 0, norms, 1.0)  # a zero row stays one, an error of 1
     error = float(group_errors(unit, owner.sizes).amax())
     return replace(report_weight(key, owner, W), error=error, scale=f"{norms.min():.3g} to {norms.max():.3g}")

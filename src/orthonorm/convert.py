@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from .functional.grouping import check_group_arguments, row_limit
-from .functional.nearest_name import refusing_unknown_options
 from .functional.roots import choose_method
 from .functional.rows import as_rows
 from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
+from .nearest_name import refusing_unknown_options
 from .parametrizations.registration import build, orthogonal_weights, register, row_layout, warnings_last
 from .parametrizations.weight_norm import OrthogonalWeightNorm, check_blocks, check_center, check_scale
 

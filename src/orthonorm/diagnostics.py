@@ -1,5 +1,6 @@
 """What a model's orthogonal weights are like: their error, the condition and size of V, the scale."""
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -7,6 +8,8 @@ from torch import Tensor, nn
 
 from .functional.errors import group_errors
 from .functional.layout import matrix_layout
+from .functional.precision import in_float64
+from .functional.scaling import row_norms
 from .parametrizations.registration import free_matrix, orthogonal_weights
 from .parametrizations.weight_norm import OrthogonalWeightNorm
 
@@ -140,8 +143,7 @@ def _error(owner: OrthogonalWeightNorm, V: Tensor) -> float:
 
 def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
     """Return the report of the weight that `owner` makes of `V`."""
-    rows = owner.rows(V).to(torch.float64)
-    norm = float(rows.square().sum(-1).mean().sqrt()) if V.numel() else 0.0
+    rows = in_float64(owner.rows(V))
     centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows
     conditions = [_condition(matrix) for part in centred for matrix in part.split(owner.sizes)]
     return LayerReport(
@@ -151,9 +153,13 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         limit=owner.limit,
         error=_error(owner, V),
         condition=float(torch.tensor([1.0, *conditions], dtype=torch.float64).amax()),  # NaN wins, unlike in max()
-        norm=norm,
+        norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
         scale=_scale_text(owner.factor()),
     )
+
+
+def _root_mean_square(norms: Tensor) -> float:
+    return float(row_norms(norms.reshape(1, -1))) / math.sqrt(norms.numel())
 
 
 def _condition(matrix: Tensor) -> float:

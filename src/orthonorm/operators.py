@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .functional.operator_norms import circular_singular_values, linear_map_norm, zero_padded_bound
+from .functional.precision import in_float64
 
 __all__ = ["LayerOperator", "chain_norm", "operator_norms"]
 
@@ -149,7 +150,7 @@ def _layer_operator(
 ) -> LayerOperator:
     weight = module.weight.detach()  # type: ignore[union-attr, operator]
     if isinstance(module, nn.Linear):
-        values = torch.linalg.svdvals(weight.to(torch.float64))
+        values = torch.linalg.svdvals(in_float64(weight))
         return LayerOperator(fqn, float(values[0]), float(values[0]), float(values[-1]), "svd")
     assert isinstance(module, nn.modules.conv._ConvNd)
     dims = len(module.kernel_size)

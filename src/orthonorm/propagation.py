@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from .functional.precision import in_float64
+
 __all__ = ["LayerSignal", "signal_propagation"]
 
 
@@ -143,8 +145,8 @@ def _signal(fqn: str, module: nn.Module, x: Tensor, s: Tensor, at_output: Tensor
         ratio = float(at_input.norm() / at_output.norm())
     x, s = x.detach(), s.detach()
     channels = -1 - len(module.kernel_size) if isinstance(module, nn.modules.conv._ConvNd) else -1
-    rows = s.movedim(channels, -1).reshape(-1, s.shape[channels]).to(torch.float64)
-    unbiased = rows - module.bias.detach() if isinstance(module.bias, Tensor) else rows
+    rows = in_float64(s.movedim(channels, -1).reshape(-1, s.shape[channels]))
+    unbiased = rows - in_float64(module.bias.detach()) if isinstance(module.bias, Tensor) else rows
     centred = rows - rows.mean(0)
     covariance = centred.T @ centred / max(1, len(rows) - 1)  # zero for a call with a single vector
     return LayerSignal(

@@ -53,6 +53,14 @@ def test_a_square_gaussian_is_orthonormal(seed: int, method: str):
     assert worst_error(orthonormalize(V, center=False, method=method)) <= FLOAT32
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e300, 1.7e308])
+def test_inverse_sqrt_at_the_ends_of_the_range_of_float64(size: float, method: str):
+    # Of the largest, neither Sigma + Sigma^T nor the sum of the entries is a number.
+    Sigma = torch.tensor([[1.0, 0.4], [0.4, 0.8]], dtype=torch.float64)
+    P = inverse_sqrt(Sigma * size, method=method) * size**0.5
+    torch.testing.assert_close(P @ Sigma @ P, torch.eye(2, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", SPECTRA)
 def test_inverse_sqrt_of_a_known_spectrum(name: str, method: str):
     values = SPECTRA[name](48, 1e2)

@@ -131,3 +131,20 @@ def test_the_size_decides_nothing(size: float, lost: int, center: bool):
     reference = complete_rank(V, center=center)[0]
     # Completed rows may have larger entries than those that were there, which the largest of all leave no room for.
     torch.testing.assert_close(completed / size, reference, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [64, 256])
+def test_a_square_gaussian_start_has_lost_nothing(n: int):
+    # Its least singular value is 1 / (2 n) of the largest, and one in a thousand a thousand times smaller: no rounding.
+    values = torch.linspace(2.0, 0.5, n, dtype=torch.float64)
+    values[-1] = 3e-6
+    assert complete_rank(matrix(values, n, center=False).float(), center=False)[1] == 0
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0])
+def test_what_rounding_alone_has_left_of_a_direction_is_lost(mean: float):
+    values = torch.tensor([1.5, 1.2, 1.0, 0.0, 0.0], dtype=torch.float64)
+    rounded = (matrix(values, 300) + mean).float()
+    assert singular_values(rounded.double(), True)[3:].min() > 1e-9 * mean
+    assert complete_rank(rounded, center=True)[1] == 2
+    assert complete_rank(torch.full((4, 9), 0.1) + 1e-9 * torch.randn(4, 9), center=True)[1] == 4

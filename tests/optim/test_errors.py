@@ -184,6 +184,11 @@ def test_a_refused_group_leaves_the_optimizer_as_it_was():
     assert len(optimizer.param_groups) == 1
 
 
+def test_names_of_their_own_that_begin_as_an_option_stay_in_the_group():
+    tags = {"weight_decay_scale": 2.0, "momentum_decay": 4e-3, "lr_scale": 0.5}
+    assert tags.items() <= group(**tags).param_groups[0].items()
+
+
 def test_keys_that_others_read_stay_in_the_group():
     others = {"name": "encoder", "lr_scale": 0.5, "layer_id": 3, "max_momentum": 0.95, "initial_lr": 0.1}
     assert others.items() <= group(**others).param_groups[0].items()

@@ -46,7 +46,7 @@ END = {"kind": "end", "outcome": "completed", "reason": None, "step": 4, "finish
 
 def epoch(number: int, loss: float = 1.5) -> dict[str, Any]:
     line = {"kind": "epoch", "epoch": number, "step": 2 * number, "lr": 0.1}
-    return line | {"train_loss": loss, "test_error": 10.0, "seconds": 0.1}
+    return line | {"train_loss": loss, "test_error": 10.0, "orthogonality_error": 1e-8, "seconds": 0.1}
 
 
 def write(folder: Path, *epochs: dict[str, Any], end: dict[str, Any] | None = None) -> Path:
@@ -136,7 +136,8 @@ BROKEN: list[tuple[str, str, str]] = [
     ("two records", text(HEADER, END, HEADER, END), "a header or an end in the middle"),
     ("gap", text(HEADER, epoch(1), epoch(3), END), r"has epochs \[1, 3\], expected 1 to 2"),
     ("outcome", text(HEADER, END | {"outcome": "won"}), "ends with the outcome 'won'"),
-    ("run", text(HEADER | {"run": {}}, END), "lacks"),
+    ("run", text(HEADER | {"run": {}}, END), r"broken.jsonl describes no run that this version knows: run has unk"),
+    ("error in words", text(HEADER, epoch(1) | {"orthogonality_error": "no"}, END), "epoch 1: orthogonality_error is"),
 ]
 
 

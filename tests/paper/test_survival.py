@@ -153,6 +153,22 @@ def test_a_full_disk_leaves_no_report_unsaid(tmp_path: Path):
         write_report("demo", tmp_path / "records", tmp_path / "out")
 
 
+def test_a_record_is_read_where_what_a_killed_process_left_cannot_be_removed(
+    run: Run, whole: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_record(tmp_path, whole)
+    left = work_path(tmp_path, run, ".ckpt")
+    left.parent.mkdir()
+    left.touch()
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert same(execute(run, tmp_path, CPU), whole)
+    assert left.exists()
+
+
 def test_a_lock_that_cannot_be_taken_is_named(run: Run, tmp_path: Path):
     work_path(tmp_path, run, ".lock").mkdir(parents=True)
     with pytest.raises(UserError, match=rf"{run.id}.lock cannot be written \(Is a directory\)"):

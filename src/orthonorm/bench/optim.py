@@ -34,18 +34,19 @@ def bench_optim(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
                 "geoopt RiemannianSGD": _geoopt(*problem, momentum),
                 "StiefelSGD": _ours(*problem, momentum=momentum),
             }
-            rows += _rows(f"{count} of {n} x {d}, euclidean + qr, momentum {momentum}", sides, rounds)
+            rows += _rows(f"{count} of {n} x {d}, euclidean + qr, momentum {momentum}", sides, where, rounds)
     problem = _problem(1, 100, 1024, where)
     sides = {"Householder QR step": _householder(*problem)}
     for metric, retraction in (("canonical", "cayley"), ("euclidean", "qr"), ("euclidean", "polar")):
         label = f"StiefelSGD, {metric} + {retraction}"
         sides[label] = _ours(*problem, tall=True, metric=metric, retraction=retraction)
-    rows += _rows("1024 x 100, orthonormal columns", sides, rounds)
+    rows += _rows("1024 x 100, orthonormal columns", sides, where, rounds)
     return {"benchmark": "optim", "machine": machine(where), "rounds": rounds, "rows": rows}
 
 
-def _rows(case: str, sides: dict[str, Side], rounds: int) -> list[dict[str, Any]]:
-    medians = interleaved_medians({name: step for name, (step, _) in sides.items()}, rounds=rounds)
+def _rows(case: str, sides: dict[str, Side], device: torch.device, rounds: int) -> list[dict[str, Any]]:
+    steps = {name: step for name, (step, _) in sides.items()}
+    medians = interleaved_medians(steps, device=device, rounds=rounds)
     first = next(iter(sides))
     return [
         {

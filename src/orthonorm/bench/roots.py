@@ -35,7 +35,7 @@ def _rows(count: int, n: int, device: torch.device, rounds: int) -> list[dict[st
     factors = {name: root(Sigma, name) for name in methods}
     runs = {f"{name}, root": (lambda name=name: root(Sigma, name)) for name in methods}
     runs |= {f"{name}, adjoint": (lambda name=name: _adjoint(name, factors[name], A)) for name in methods}
-    medians = interleaved_medians(runs, rounds=rounds)
+    medians = interleaved_medians(runs, device=device, rounds=rounds)
     eye = torch.eye(n, dtype=torch.float64, device=device)
     return [
         {

@@ -31,7 +31,8 @@ def _rows(varied: str, shapes: list[tuple[int, int]], device: torch.device, roun
     def run(shape: tuple[int, int]) -> object:
         return torch.autograd.grad(orthonormalize(Vs[shape], group_size=GROUP), Vs[shape], Gs[shape])
 
-    medians = interleaved_medians({str(shape): (lambda shape=shape: run(shape)) for shape in shapes}, rounds=rounds)
+    runs = {str(shape): (lambda shape=shape: run(shape)) for shape in shapes}
+    medians = interleaved_medians(runs, device=device, rounds=rounds)
     per_entry = {shape: medians[str(shape)] / (shape[0] * shape[1]) for shape in shapes}
     return [
         {

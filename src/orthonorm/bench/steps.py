@@ -33,7 +33,7 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
     }
     register_cached(models["orthonorm, register_cached"])
     steps = {name: _step(model.to(device), network, device) for name, model in models.items()}
-    medians = interleaved_medians(steps, rounds=rounds)
+    medians = interleaved_medians(steps, device=device, rounds=rounds)
     return [
         {
             "network": label,

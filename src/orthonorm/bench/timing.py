@@ -13,35 +13,36 @@ __all__ = ["interleaved_medians", "machine", "product_rate"]
 
 
 def interleaved_medians(
-    candidates: Mapping[str, Callable[[], object]], *, rounds: int = 21, warmup: int = 2
+    candidates: Mapping[str, Callable[[], object]], *, device: torch.device, rounds: int = 21, warmup: int = 2
 ) -> dict[str, float]:
     """Return the median seconds of each candidate, all of them timed once a round so that drift hits all alike.
 
     A candidate pays for what ran before it (cold caches, threads that wake up, memory to be had anew): a millisecond
     after a large product, more after a peer that takes a second. So each is run once more right before it is timed,
-    and each round has an order of its own, the same in every run of the benchmark.
+    and each round has an order of its own, the same in every run of the benchmark. On CUDA the device's events time.
     """
     times: dict[str, list[float]] = {name: [] for name in candidates}
     orders = random.Random(0)
     for round_ in range(warmup + rounds):
         for name in orders.sample(list(candidates), len(candidates)):
             candidates[name]()
-            elapsed = _seconds(candidates[name])
+            elapsed = _seconds(candidates[name], device)
             if round_ >= warmup:
                 times[name].append(elapsed)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    """Return how long a run takes, by the device's own events where there is CUDA."""
-    if not torch.cuda.is_available():
+def _seconds(run: Callable[[], object], device: torch.device) -> float:
+    """Return how long a run takes, by the device's own events where it is CUDA."""
+    if device.type != "cuda":
         start = time.perf_counter()
         run()
         return time.perf_counter() - start
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
+    stream = torch.cuda.current_stream(device)
+    start.record(stream)
     run()
-    end.record()
+    end.record(stream)
     end.synchronize()
     return start.elapsed_time(end) / 1e3
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from orthonorm.functional import orthonormalize
 from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import group_sizes
+from orthonorm.functional.roots import METHODS, choose_method
 from orthonorm.modules import OrthogonalLinear
 
 from .peers import eigh_autograd, newton_autograd, peer_layers, svd_loop
@@ -67,7 +68,7 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
     product, operations = product_rate(device)
     runs = {name: (lambda path=path: torch.autograd.grad(path(V), V, G)) for name, path in paths.items()}
     least = _products_and_roots(n // group, group, d, device)
-    medians = interleaved_medians({"product": product, "least": least, **runs}, rounds=rounds)
+    medians = interleaved_medians({"product": product, "least": least, **runs}, device=device, rounds=rounds)
     floor = 10.0 * n * group * d * medians["product"] / operations
     sizes = group_sizes(n, d, group_size=group)
     hard = spectrum_matrix(n, d, group, condition=1e3).to(device)
@@ -92,10 +93,10 @@ def _products_and_roots(count: int, n: int, d: int, device: torch.device) -> Cal
     """Return what the default path cannot do without: two float64 and three float32 products, and the roots."""
     X = torch.randn(count, n, d, dtype=torch.float64, device=device)
     W, P = X.float(), torch.randn(count, n, n, dtype=torch.float64, device=device)
-    p = P.float()
+    p, method = P.float(), choose_method("auto", device)
 
     def run() -> None:
-        torch.linalg.eigh(torch.bmm(X, X.mT))
+        METHODS[method].root(torch.bmm(X, X.mT))
         torch.bmm(P, X)
         torch.bmm(W, W.mT)
         torch.bmm(p, W)
@@ -118,7 +119,7 @@ def bench_peers(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
     for name, (layer, _) in layers.items():
         layer.to(where)
         runs[name] = lambda layer=layer: torch.autograd.grad(_weight(layer), list(layer.parameters()), G)
-    medians = interleaved_medians(runs, rounds=rounds)
+    medians = interleaved_medians(runs, device=where, rounds=rounds)
     rows = [
         {
             "layer": name,

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .inverse_sqrt import working_dtype
+from .precision import working_dtype
 from .roots import relative_floor
-from .transformation import power_of_two_below
+from .scaling import power_of_two_below
 
 __all__ = ["complete_rank", "fixed_rows"]
 
@@ -36,26 +36,30 @@ def fixed_rows(n: int, d: int, *, dtype: torch.dtype, device: torch.device | Non
 def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tensor, "n d"], int]:
     """Return `V` with its lost directions filled, and how many they were; `V` itself where none is lost.
 
-    A direction is lost where its singular value is below `n` eps of the largest: eps of V's type, and that of float32
-    for half precision, whose numbers are exact where Sigma is formed (a Gaussian square matrix has directions below
-    `n` eps of bfloat16). In any type it is lost below the relative floor of the map itself. A matrix that is not finite
-    is returned as it is.
+    A direction is lost where its singular value is one that the rounding of V's entries alone could have left (of
+    half precision that of float32 counts, as its numbers are exact where Sigma is formed and its square Gaussian
+    matrices have directions below its own rounding), and below the relative floor of the map itself. A matrix that is
+    not finite is returned as it is.
     """
     X = V.detach().to(working_dtype(V))
     scale = power_of_two_below(X)  # sums and squares of the largest and the smallest float64 are no numbers
     X = X / scale
+    # Errors of at most eps times the entries, of random signs, have singular values up to their size (sqrt n + sqrt d).
+    n, d = X.shape
+    eps = min(torch.finfo(V.dtype).eps, torch.finfo(torch.float32).eps)
+    noise = eps * X.square().mean().sqrt() * (math.sqrt(n) + math.sqrt(d))
     mean = X.mean(-1, keepdim=True) if center else torch.zeros_like(X[:, :1])
     X = X - mean
     if not bool(torch.isfinite(X).all()):
         return V, 0
-    rounding = X.shape[0] * min(torch.finfo(V.dtype).eps, torch.finfo(torch.float32).eps)
-    threshold = max(rounding, relative_floor(X.dtype) ** 0.5)
-    Gram = X @ X.T
-    values = torch.linalg.eigvalsh(Gram / Gram.diagonal().amax().clamp_min(torch.finfo(X.dtype).tiny))
-    if values[0] > max(4 * threshold**2, 1e-12) * values[-1]:  # far from deficient: the slow SVD is not needed
-        return V, 0
-    U, S, Rt = torch.linalg.svd(X / X.abs().amax().clamp_min(torch.finfo(X.dtype).tiny), full_matrices=False)
-    lost = int((threshold * S[0] >= S).sum())
+    floor = relative_floor(X.dtype) ** 0.5
+    largest = X.abs().amax().clamp_min(torch.finfo(X.dtype).tiny)
+    X, noise = X / largest, noise / largest
+    values = torch.linalg.eigvalsh(X @ X.T)
+    if values[0] > torch.maximum(max(4 * floor**2, 1e-12) * values[-1], 4 * noise**2):
+        return V, 0  # far from deficient: the slow SVD is not needed
+    U, S, Rt = torch.linalg.svd(X, full_matrices=False)
+    lost = int((torch.maximum(floor * S[0], noise) >= S).sum())
     if lost == 0:
         return V, 0
     kept = len(S) - lost
@@ -65,5 +69,5 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     _, strength, basis = torch.linalg.svd(pool, full_matrices=False)
     basis = basis[strength > 1e-6]
     a, _, b = torch.linalg.svd(U[:, kept:].T @ pool @ basis.T, full_matrices=False)
-    size = X.norm() / math.sqrt(kept) if kept else X.new_ones(())
-    return ((mean + X + size * U[:, kept:] @ (a @ b) @ basis) * scale).to(V.dtype), lost
+    size = largest * X.norm() / math.sqrt(kept) if kept else 1.0
+    return ((mean + largest * X + size * U[:, kept:] @ (a @ b) @ basis) * scale).to(V.dtype), lost

@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from .fused_kernels import LYAPUNOV_BUFFERS, ROOT_BUFFERS, lyapunov_kernel, root_kernel
+from .mapped import batch_first
 
 __all__ = ["launch_options", "lyapunov_operator", "root_operator"]
 
@@ -45,7 +46,7 @@ def _(Sigma: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 @root_operator.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], Sigma: Tensor, floor: float, steps: int) -> tuple:
-    return root_operator(_batch_first(Sigma, in_dims[0], info.batch_size), floor, steps), (0, 0)
+    return root_operator(batch_first(Sigma, in_dims[0], info.batch_size), floor, steps), (0, 0)
 
 
 @torch.library.custom_op("orthonorm::fused_lyapunov", mutates_args=())
@@ -67,15 +68,11 @@ def _(P: Tensor, *_: Any) -> Tensor:
 
 @lyapunov_operator.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[Tensor, int]:
-    tensors = [_batch_first(x, dim, info.batch_size) for x, dim in zip(inputs[:3], in_dims[:3], strict=True)]
+    tensors = [batch_first(x, dim, info.batch_size) for x, dim in zip(inputs[:3], in_dims[:3], strict=True)]
     # Under vmap a tensor that is not mapped may be short of batch dimensions of its own.
     batch = torch.broadcast_shapes(tensors[0].shape[:-2], tensors[1].shape[:-2])
     P, Q = (x.expand(*batch, *x.shape[-2:]) for x in tensors[:2])
     return lyapunov_operator(P, Q, tensors[2].expand(*batch, 1), *inputs[3:]), 0
-
-
-def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:
-    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _on_device_of(x: Tensor) -> Any:

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .forward_mode import refuse_nested_forward_mode
+from .precision import keeping_precision, working_dtype
 from .roots import METHODS, choose_method
 
-__all__ = ["inverse_sqrt", "lyapunov", "root", "working_dtype"]
+__all__ = ["inverse_sqrt", "lyapunov", "root"]
 
 # Note [two primitives closed under differentiation]
 # P = Sigma^{-1/2} satisfies P Sigma P = I. Differentiating, with P Sigma = P^{-1},
@@ -27,11 +28,6 @@ __all__ = ["inverse_sqrt", "lyapunov", "root", "working_dtype"]
 # Dynamo refuses an autograd node that has a forward-mode rule, so that rule sits in a subclass that eager mode uses.
 
 
-def working_dtype(*tensors: Tensor) -> torch.dtype:
-    """Return the type in which Gram matrices are formed: float64, or float32 on a device without it."""
-    return torch.float32 if any(t.device.type == "mps" for t in tensors) else torch.float64
-
-
 def root(Sigma: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return P = Sigma^{-1/2} and the method's two tensors, for any scale of Sigma and any content.
 
@@ -39,7 +35,7 @@ def root(Sigma: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor]:
     cuSOLVER do with a NaN differs from case to case, up to an exception. A zero matrix gives the identity.
     """
     eye = torch.eye(Sigma.shape[-1], dtype=Sigma.dtype, device=Sigma.device)
-    nothing = Sigma.sum((-2, -1), keepdim=True) * 0  # 0, or NaN: one NaN or infinity makes the sum one
+    nothing = (Sigma * 0).sum((-2, -1), keepdim=True)  # 0, or NaN: of a NaN, and of infinity
     size = Sigma.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True).unsqueeze(-1)
     usable = size + nothing > 0
     size = torch.where(usable, size, 1.0)
@@ -66,7 +62,8 @@ class _InverseSqrt(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_P: Tensor, *_: Any) -> tuple[Tensor, None]:  # type: ignore[override]
         P, basis, numbers = ctx.saved_tensors
-        return -P @ lyapunov(P, P @ grad_P @ P, basis, numbers, ctx.method) @ P, None
+        with keeping_precision(P):
+            return -P @ lyapunov(P, P @ grad_P @ P, basis, numbers, ctx.method) @ P, None
 
 
 class _InverseSqrtForward(_InverseSqrt):
@@ -93,8 +90,9 @@ class _Lyapunov(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:  # type: ignore[override]
         P, Y, basis, numbers = ctx.saved_tensors
-        Z = lyapunov(P, grad, basis, numbers, ctx.method)
-        return -(Z @ Y.mT + Y.mT @ Z), Z, None, None, None
+        with keeping_precision(P):
+            Z = lyapunov(P, grad, basis, numbers, ctx.method)
+            return -(Z @ Y.mT + Y.mT @ Z), Z, None, None, None
 
 
 class _LyapunovForward(_Lyapunov):
@@ -154,5 +152,7 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
         return Sigma.clone()
     S = Sigma.to(working_dtype(Sigma))
     node = _InverseSqrt if torch.compiler.is_compiling() else _InverseSqrtForward
-    P = node.apply((S + S.mT) / 2, choose_method(method, Sigma.device))[0]
+    with keeping_precision(S):
+        # The mean of S and its transpose; their sum would leave the range of the type before the mean does.
+        P = node.apply(torch.lerp(S, S.mT, 0.5), choose_method(method, Sigma.device))[0]
     return P.to(Sigma.dtype)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .inverse_sqrt import working_dtype
+from .precision import working_dtype
 
 __all__ = ["circular_singular_values", "linear_map_norm", "zero_padded_bound"]
 

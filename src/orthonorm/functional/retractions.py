@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .inverse_sqrt import working_dtype
+from .precision import working_dtype
 from .stiefel import add_product, check_rows
 
 __all__ = [

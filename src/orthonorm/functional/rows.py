@@ -5,9 +5,7 @@ from math import prod
 from jaxtyping import Float
 from torch import Tensor
 
-from .transformation import power_of_two_below
-
-__all__ = ["as_rows", "from_rows", "row_norms"]
+__all__ = ["as_rows", "from_rows"]
 
 # Note [rows of a convolution]
 # A convolution's weight (out, in/groups, *kernel) flattens to (out, in/groups * k); its output channels come in
@@ -45,15 +43,3 @@ def from_rows(
     weight = rows.reshape(groups, n, shape[0] // groups, *shape[2:]).transpose(1, 2).reshape(shape)
     # Laid out as a plain layer's weight: an initialisation draws its numbers in the order of memory.
     return weight.contiguous()
-
-
-def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
-    """Return the norm of each row, right also where the squares of its entries are no numbers of the type.
-
-    Example:
-        >>> import torch
-        >>> row_norms(torch.tensor([[3e30, 4e30], [3e-30, 4e-30]]))
-        tensor([5.0000e+30, 5.0000e-30])
-    """
-    scale = power_of_two_below(rows.unsqueeze(-2)).squeeze(-1)
-    return (rows / scale).norm(dim=-1) * scale.squeeze(-1)

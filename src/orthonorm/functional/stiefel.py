@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .inverse_sqrt import working_dtype
+from .precision import working_dtype
 
 __all__ = [
     "METRICS",

@@ -1,6 +1,5 @@
 """The autograd node of the transformation: batches of matrices to batches of matrices with orthonormal rows."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from .forward_mode import refuse_nested_forward_mode
-from .inverse_sqrt import lyapunov, root, working_dtype
+from .inverse_sqrt import lyapunov, root
+from .mapped import batch_first
+from .precision import keeping_precision, without_autocast, working_dtype
 from .roots import METHODS
+from .scaling import power_of_two_below
 
-__all__ = ["map_batches", "power_of_two_below"]
+__all__ = ["map_batches"]
 
 # Note [the adjoint of the transformation]
 # V_C = V - mean, Sigma = V_C V_C^T, P = Sigma^{-1/2}, W = P V_C; hence V_C = P^{-1} W. Write G for dL/dW and A = G W^T.
@@ -40,14 +42,6 @@ __all__ = ["map_batches", "power_of_two_below"]
 # the time, twice: once for Sigma and, after the root, once for W.
 
 _BLOCK_BYTES = 6 * 2**20
-
-
-def power_of_two_below(X: Tensor) -> Tensor:
-    """Return the power of two below the largest entry of each matrix, by which it can be divided without rounding."""
-    largest = X.abs().amax((-2, -1), keepdim=True)
-    # The logarithm of the largest number of a type is rounded up, to that of a power that is no number of it.
-    exponent = largest.log2().floor().clamp_max(math.frexp(torch.finfo(X.dtype).max)[1] - 1)
-    return torch.where(largest > 0, exponent.exp2(), 1.0)
 
 
 def _blocks(V: Tensor) -> tuple[Tensor, ...]:
@@ -132,7 +126,7 @@ class _Orthonormalize(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
         center, method, *Vs = inputs
         size = info.batch_size
-        Vs = [_batch_first(V, dim, size) for V, dim in zip(Vs, in_dims[2:], strict=True)]
+        Vs = [batch_first(V, dim, size) for V, dim in zip(Vs, in_dims[2:], strict=True)]
         counts = [V.shape[1] for V in Vs]
         P, basis, numbers, *Ws = _node().apply(center, method, *(V.flatten(0, 1) for V in Vs))
         small = [_unflatten(x, size, counts) for x in (P, basis, numbers)]
@@ -153,7 +147,7 @@ class _Orthonormalize(torch.autograd.Function):
         P, basis, numbers, *Ws = ctx.saved_tensors  # once: checkpointing allows no more
         G = [torch.zeros_like(W) if G is None else G for G, W in zip(Gs, Ws, strict=True)]
         inputs = ctx.center, ctx.method, H, P, basis, numbers, *Ws, *G
-        with torch.autocast(Ws[0].device.type, enabled=False):
+        with without_autocast(Ws[0].device):
             # A zero that stands in for a missing G has no batch dimension under `is_grads_batched`, which hides the
             # batch from the node and from its rule for vmap: such a zero cannot be subtracted from in place.
             missing = any(G is None for G in Gs)
@@ -226,16 +220,12 @@ class _AdjointInPlace(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], int]:
         center, method, H, *tensors = inputs
-        tensors = [_batch_first(x, dim, info.batch_size) for x, dim in zip(tensors, in_dims[3:], strict=True)]
+        tensors = [batch_first(x, dim, info.batch_size) for x, dim in zip(tensors, in_dims[3:], strict=True)]
         small, pairs = tensors[:3], tensors[3:]
         counts = [W.shape[1] for W in pairs[: len(pairs) // 2]]
         small = [torch.cat([part.flatten(0, 1) for part in x.split(counts, 1)]) for x in small]
         grads = _AdjointInPlace.apply(center, method, H, *small, *(x.flatten(0, 1) for x in pairs))
         return tuple(grad.unflatten(0, (info.batch_size, -1)) for grad in grads), 0
-
-
-def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:
-    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _unflatten(x: Tensor, size: int, counts: list[int]) -> Tensor:
@@ -246,4 +236,5 @@ def _unflatten(x: Tensor, size: int, counts: list[int]) -> Tensor:
 
 def map_batches(Vs: Sequence[Float[Tensor, "_ n _"]], *, center: bool, method: str) -> tuple[Tensor, ...]:
     """Return W of each batch of matrices of `n` rows, of one type and device, all their roots taken in one call."""
-    return _node().apply(center, method, *Vs)[3:]
+    with keeping_precision(*Vs):
+        return _node().apply(center, method, *Vs)[3:]

@@ -14,9 +14,10 @@ from torch.optim import Optimizer
 from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import check_group_arguments
 from orthonorm.functional.layout import matrix_layout
-from orthonorm.functional.nearest_name import nearest_name
+from orthonorm.functional.precision import without_autocast
 from orthonorm.functional.retractions import check_pair
 from orthonorm.functional.stiefel import project
+from orthonorm.nearest_name import nearest_name
 
 from .blocks import Blocks, batches, grad_of
 from .shards import check_shard
@@ -166,10 +167,13 @@ def check_number(name: str, value: Any) -> None:
 
 
 def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
-    """Refuse a key that is nearly an option's name. Others are kept, as torch keeps them: a scheduler may read them."""
+    """Refuse a key that is nearly an option's name. Others are kept, as torch keeps them: a scheduler may read them.
+
+    An option's name with a word behind it, as `weight_decay_scale`, is a name of its own.
+    """
     for key in group.keys() - options.keys() - _TORCHS_OWN:
         near = nearest_name(key, options, cutoff=0.72)
-        if near is not None:
+        if near is not None and not key.startswith(f"{near}_"):
             raise ValueError(
                 f"a parameter group has no option {key!r}, which would do nothing; did you mean {near!r}? The options "
                 f"are {', '.join(options)}"
@@ -200,7 +204,7 @@ def _full_precision(device: torch.device) -> Iterator[None]:
             backend.fp32_precision = "ieee"
         if common is not None:
             torch.set_float32_matmul_precision("highest")
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(device):
             yield
     finally:
         for backend, precision in zip(backends, before, strict=True):

@@ -40,7 +40,7 @@ def check_whole(path: Path) -> None:
     """A ``ValueError`` for a checkpoint that lost or changed a byte; torch reads it without looking at its checksums.
 
     Raises:
-        OSError, ValueError: the file cannot be read, or is not what was written.
+        OSError, ValueError, zlib.error: the file cannot be read, or is not what was written.
     """
     try:
         with zipfile.ZipFile(path) as file:

@@ -50,8 +50,8 @@ def check_lines(path: Path, lines: Sequence[Line], *, ends_in_newline: bool) -> 
     """Check that lines are one whole record.
 
     Raises:
-        RecordError: no header or no end, a newer schema, epochs missing, a field missing or of a wrong type.
-        UserError: the header describes no run.
+        RecordError: no header or no end, a newer schema, a header that describes no run, epochs missing, a field
+            missing or of a wrong type.
     """
     if not lines or lines[0]["kind"] != "header":
         raise RecordError(f"{path} does not begin with a header: it is not a record")
@@ -69,7 +69,10 @@ def check_lines(path: Path, lines: Sequence[Line], *, ends_in_newline: bool) -> 
         raise RecordError(f"{path} has epochs {str(epochs)[:60]}, expected 1 to {len(epochs)}")
     if lines[-1].get("outcome") not in OUTCOMES:
         raise RecordError(f"{path} ends with the outcome {lines[-1].get('outcome')!r}")
-    Run.from_json(lines[0].get("run"))
+    try:
+        Run.from_json(lines[0].get("run"))
+    except UserError as error:
+        raise RecordError(f"{path} describes no run that this version knows: {error}") from None
     for line in lines:
         _check_fields(path, line)
 
@@ -135,6 +138,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
         "lr": _is_number,
         "train_loss": _or_null(_is_number),
         "test_error": _or_null(_is_number),
+        "orthogonality_error": _or_null(_is_number),
         "seconds": _or_null(_is_number),
     },
     "end": {"step": _is_count},

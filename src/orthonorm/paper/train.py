@@ -128,9 +128,10 @@ def _recorded(final: Path, run: Run) -> Record:
 
 
 def _clean(folder: Path, run: Run) -> None:
-    """Remove what a run with a record has left in the work folder."""
+    """Remove what a run with a record has left in the work folder, where that may be written at all."""
     for suffix in (".ckpt", ".new", ".jsonl.part"):
-        work_path(folder, run, suffix).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            work_path(folder, run, suffix).unlink()
 
 
 def check_writable(folder: Path) -> None:

@@ -161,6 +161,13 @@ class _Handles(RemovableHandle):
     def __init__(self, model: nn.Module, *handles: RemovableHandle) -> None:
         self.model, self.handles = model, handles
 
+    # A copy of a model that holds its handle has a handle of its own.
+    def __getstate__(self) -> tuple[nn.Module, tuple[RemovableHandle, ...]]:  # type: ignore[override]
+        return self.model, self.handles
+
+    def __setstate__(self, state: tuple[nn.Module, tuple[RemovableHandle, ...]]) -> None:  # type: ignore[override]
+        self.model, self.handles = state
+
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthonorm.functional.grouping import check_group_arguments
-from orthonorm.functional.rows import row_norms
+from orthonorm.functional.scaling import row_norms
 
 from .adapters import adapt
 from .weight_norm import OrthogonalWeightNorm

@@ -12,7 +12,8 @@ from orthonorm.functional.completion import complete_rank
 from orthonorm.functional.grouping import group_sizes, row_limit
 from orthonorm.functional.orthonormalize import orthonormalize_groups
 from orthonorm.functional.roots import choose_method
-from orthonorm.functional.rows import as_rows, from_rows, row_norms
+from orthonorm.functional.rows import as_rows, from_rows
+from orthonorm.functional.scaling import row_norms
 
 from .cached import look_up
 

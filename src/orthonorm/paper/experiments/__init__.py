@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
+from orthonorm.nearest_name import nearest_name
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.experiments import cost, imagenet, inception, pie, recurrent, small, vgg, wrn
 from orthonorm.paper.experiments import omdsm as mnist
@@ -50,6 +49,6 @@ def experiment(name: str) -> Experiment:
     like = name.removesuffix("-synthetic")
     if like != name and like in EXPERIMENTS:
         return synthetic_of(EXPERIMENTS[like])
-    near = ", ".join(get_close_matches(name, EXPERIMENTS, n=3))
+    near = nearest_name(name, EXPERIMENTS)
     meant = f"; did you mean {near}?" if near else "; `orthonorm list` shows what each is"
     raise UserError(f"experiment is one of {', '.join(EXPERIMENTS)}, got {name!r}{meant}")

@@ -1,6 +1,7 @@
 """In which type the map is computed, whatever the type of the weight and the autocast around it."""
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +19,11 @@ def in_float64(X: Tensor) -> Tensor:
     return (X if working_dtype(X) == torch.float64 else X.cpu()).to(torch.float64)
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager:
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which products keep their types; on `meta`, which has no autocast, one that does nothing."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
-def keeping_precision(*tensors: Tensor) -> AbstractContextManager:
+def keeping_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
     """Return `without_autocast` where the working type is one that autocast would lower: never float64."""
     return nullcontext() if working_dtype(*tensors) == torch.float64 else without_autocast(tensors[0].device)

@@ -123,6 +123,35 @@ def test_an_optimizer_step_inside_raises(model: nn.Module):
             model(torch.randn(2, 6))
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
+def test_a_fused_step_inside_raises_too(model: nn.Module, optimizer: Callable[..., torch.optim.Optimizer]):
+    # A fused optimizer counts no versions of what it writes to.
+    first, *_, last = model.children()
+    ours, other = (optimizer(layer.parameters(), lr=0.1, fused=True) for layer in (first, last))
+    with on.cached(model):
+        model(torch.randn(2, 6)).sum().backward()
+        other.zero_grad()
+        other.step()  # which has nothing to step
+        model(torch.randn(2, 6))
+        ours.step()
+        with pytest.raises(RuntimeError, match=r"0\.weight was read.*changed in place"):
+            model(torch.randn(2, 6))
+
+
+def test_a_weight_that_is_frozen_for_one_pass_has_its_gradient_in_the_next(model: nn.Module):
+    x = torch.randn(2, 6, requires_grad=True)
+    with on.cached(model):
+        model.requires_grad_(requires_grad=False)
+        model(x).sum().backward()
+        model.requires_grad_(requires_grad=True)
+        model(x).square().sum().backward()
+    found = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    model(x).square().sum().backward()
+    for grad, p in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(grad, p.grad)
+
+
 def test_another_thread_does_not_see_the_cache(model: nn.Module, computed: list[str]):
     with on.cached(model), ThreadPoolExecutor(1) as pool:
         mine = model[0].weight  # type: ignore[index]

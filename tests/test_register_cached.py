@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthonorm as on
+from orthonorm.parametrizations.cache import ACTIVE
 
 
 class Calls(TorchDispatchMode):
@@ -127,6 +128,28 @@ def test_a_call_within_a_call():
     assert step(outer, x)
 
 
+def test_a_call_that_ctrl_c_ends_leaves_no_cache_behind():
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model, x = network(), torch.randn(5, 3, 8, 8)
+    handle = on.register_cached(model)
+    expected = model(x)
+    stop = model[-1].register_forward_hook(interrupt)  # type: ignore[union-attr, operator]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        model(x)
+    stop.remove()
+    assert caught.tb is not None  # its frames are there still
+    assert model[0].weight is not model[0].weight  # type: ignore[index]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        step(model, x)
+        optimizer.step()
+    assert not torch.equal(model(x), expected)
+    assert len(ACTIVE.get()) == 0
+    handle.remove()
+
+
 def test_no_grad_and_functional_call_see_their_own_weights():
     model, x = network(), torch.randn(2, 3, 8, 8)
     on.register_cached(model)
@@ -183,6 +206,8 @@ def test_a_handle_removed_inside_the_outermost_call_leaves_no_cache_behind(depth
     def again(*_: object) -> None:
         calls.append(len(calls))
         handle.remove() if len(calls) == depth else model(torch.ones(2, 6))
+        # Gone with the handle, not only unused once the call has ended.
+        assert len(ACTIVE.get()) == 0
 
     hook = model[1].register_forward_hook(again)
     torch.testing.assert_close(model(torch.ones(2, 6)), expected, rtol=0, atol=1e-6)

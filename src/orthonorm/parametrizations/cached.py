@@ -1,80 +1,24 @@
-"""Each orthogonal weight computed once inside a context, and all weights of a network in few calls."""
+"""Each orthogonal weight computed once inside a context or a call, and all weights of a network in few calls."""
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
-from orthonorm.functional.together import Rows, orthonormalize_together
+from .cache import ACTIVE, Cache, close_caches, fill, open_cache
 
-__all__ = ["Owner", "cached", "look_up", "register_cached"]
+__all__ = ["cached", "register_cached"]
 
-# Note [what the cache may hold]
-# A cached weight is right only for the V and the scale it was computed from, and only while they stay unchanged. So
-# - an entry holds the tensors it came from, not their ids alone, and is used for exactly these. Whatever stands in for
-#   V elsewhere (a tensor of functional_call, a wrapper of torch.func) is no Parameter, and W is computed afresh;
-# - their versions are compared at each use: a change inside is an error, since one part of the step would have seen
-#   the old weight and another the new one;
-# - a weight computed under no_grad has no graph, so it is kept apart from the one with a graph;
-# - a weight computed inside a torch.func transform may be that transform's wrapper, which dies with it: not kept;
-# - the context variable is seen by the thread (or task) that entered the context only. Another thread computes for
-#   itself, which is slower and right.
-# A graph that is being compiled never comes here: its weight is computed once a call anyhow.
-# `together` fills the cache when the context is entered, for the grad mode of that moment, by the same computation for
-# many weights at once; every rule above holds for these entries too.
-
-
-@runtime_checkable
-class Owner(Protocol):
-    """What the cache asks of a parametrization."""
-
-    sizes: tuple[int, ...]
-    center: bool
-    method: str
-    mapped_together: bool
-
-    def key(self) -> Hashable:
-        """Return what decides the weight besides `sources`."""
-        ...
-
-    def sources(self, V: Tensor) -> tuple[Tensor, ...]:
-        """Return V, and the scale where it is learned."""
-        ...
-
-    def rows(self, V: Tensor) -> Tensor:
-        """Return the rows to be orthonormal."""
-        ...
-
-    def weight_of(self, rows: Tensor, V: Tensor) -> Tensor:
-        """Return the weight of the given orthonormal rows."""
-        ...
-
-
-@dataclass
-class _Entry:
-    sources: tuple[Tensor, ...]
-    versions: tuple[tuple[int, int], ...]
-    value: Tensor
-    value_version: int
-
-
-@dataclass
-class _Cache:
-    owners: dict[int, str]
-    entries: dict[Hashable, _Entry] = field(default_factory=dict)
-    lock: Lock = field(default_factory=Lock)
-    open: bool = True
-
-
-_ACTIVE: ContextVar[tuple[_Cache, ...]] = ContextVar("orthonorm_cached", default=())
+# Note [calls that end without a word]
+# torch runs no forward hook after a KeyboardInterrupt or SystemExit, so a registered call that ends by one leaves its
+# cache among the active ones. Such a cache is known by the frame of its call, which is no longer on the stack.
 
 
 @contextmanager
@@ -96,7 +40,8 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
     Raises:
         TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight.
-        RuntimeError: at a read inside, if V, the scale or the weight itself was changed since the first read.
+        RuntimeError: at a read inside, if V, the scale or the weight itself was changed since the first read. A write
+            through `.data` is not seen.
 
     Example:
         >>> import torch, orthonorm as on
@@ -110,16 +55,14 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
     owners = _owners(model)
     if not owners:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
-    cache = _Cache({id(owner): name for name, owner, _ in owners})
+    cache = Cache({id(owner): name for name, owner, _ in owners})
     if together:
-        _fill(cache, owners)
-    token = _ACTIVE.set((*_ACTIVE.get(), cache))
+        fill(cache, owners)
+    open_cache(cache)
     try:
         yield
     finally:
-        _ACTIVE.reset(token)
-        cache.open = False
-        cache.entries.clear()
+        close_caches(cache)
 
 
 def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHandle:
@@ -172,23 +115,19 @@ class _Handles(RemovableHandle):
         for handle in self.handles:
             handle.remove()
         # torch does not run a hook that was removed meanwhile, so calls in progress end their contexts here.
-        while any(called is self.model for called, _ in _CALLS.get()):
+        while any(cache.model is self.model for cache in ACTIVE.get()):
             _leave(self.model, None, None)
-
-
-# The modules whose calls are in progress, each with the context that it has entered; None where it needs none.
-_CALLS: ContextVar[tuple[tuple[nn.Module, AbstractContextManager[None] | None], ...]] = ContextVar(
-    "orthonorm_calls", default=()
-)
 
 
 def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
     if torch.compiler.is_compiling():
         return
-    context = cached(model, together=together) if _owners(model) else None
-    if context is not None:
-        context.__enter__()
-    _CALLS.set((*_CALLS.get(), (model, context)))
+    close_caches(*(cache for cache in ACTIVE.get() if not cache.is_running()))
+    owners = _owners(model)
+    cache = Cache({id(owner): name for name, owner, _ in owners}, model, partial(_is_on_stack, _frame_of_call()))
+    if together and owners:
+        fill(cache, owners)
+    open_cache(cache)
 
 
 def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
@@ -196,12 +135,9 @@ def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
         return
     # torch runs this hook too where another one failed before `_enter`: then no call of this model is there to end.
     # A call inside this one is there still if its handle was removed meanwhile: it ends with this one.
-    calls = _CALLS.get()
-    place = max((i for i, (called, _) in enumerate(calls) if called is model), default=len(calls))
-    _CALLS.set(calls[:place])
-    for _, context in reversed(calls[place:]):
-        if context is not None:
-            context.__exit__(None, None, None)
+    caches = ACTIVE.get()
+    place = max((i for i, cache in enumerate(caches) if cache.model is model), default=len(caches))
+    close_caches(*(cache for cache in caches[place:] if cache.model is not None))
 
 
 def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
@@ -215,78 +151,18 @@ def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
     ]
 
 
-def _fill(cache: _Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
-    """Compute the weights of all owners at once."""
-    wanted: dict[Hashable, tuple[Owner, Tensor]] = {}
-    for _, owner, V in owners:
-        sources = owner.sources(V)
-        if owner.mapped_together and _cacheable(sources):
-            wanted[_key(owner, sources)] = owner, V
-    rows = [Rows(owner.rows(V), owner.sizes, owner.center, owner.method) for owner, V in wanted.values()]
-    for (key, (owner, V)), result in zip(wanted.items(), orthonormalize_together(rows), strict=True):
-        sources, weight = owner.sources(V), owner.weight_of(result, V)
-        if _has_memory(weight):
-            cache.entries[key] = _entry(sources, weight)
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
-def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-    """Return what `compute` gives, or gave before inside an open `cached` that covers `owner`.
-
-    Args:
-        owner: the parametrization.
-        V: the free matrix.
-        compute: the computation itself.
-    """
-    cache = next((cache for cache in _ACTIVE.get() if cache.open and id(owner) in cache.owners), None)
-    if cache is None:
-        return compute()
-    sources = owner.sources(V)
-    if not _cacheable(sources):
-        return compute()
-    with cache.lock:
-        key = _key(owner, sources)
-        entry = cache.entries.get(key)
-        if entry is None:
-            value = compute()
-            if not _has_memory(value):
-                return value
-            cache.entries[key] = entry = _entry(sources, value)
-        elif entry.versions != tuple(map(_version, sources)):
-            raise RuntimeError(_changed(cache.owners[id(owner)], "its free matrix V or its scale"))
-        elif entry.value_version != _version(entry.value)[0]:
-            raise RuntimeError(_changed(cache.owners[id(owner)], "the weight itself, which is a result,"))
-        return entry.value
+def _frame_of_call() -> FrameType | None:
+    """Return the frame of the innermost call of a module that is running."""
+    return next((frame for frame in _callers() if frame.f_code is nn.Module._call_impl.__code__), None)
 
 
-def _cacheable(sources: tuple[Tensor, ...]) -> bool:
-    return all(type(source) is nn.Parameter for source in sources)
-
-
-def _has_memory(value: Tensor) -> bool:
-    """Return whether it is a tensor of its own, not a wrapper of a transform that is running."""
-    try:
-        value.data_ptr()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _key(owner: Owner, sources: tuple[Tensor, ...]) -> Hashable:
-    return owner.key(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *map(id, sources)
-
-
-def _entry(sources: tuple[Tensor, ...], value: Tensor) -> _Entry:
-    return _Entry(sources, tuple(map(_version, sources)), value, _version(value)[0])
-
-
-def _version(tensor: Tensor) -> tuple[int, int]:
-    """Return what changes when a tensor is written to, or given other memory; inference tensors count no versions."""
-    return (0 if tensor.is_inference() else tensor._version, tensor.data_ptr())
-
-
-def _changed(name: str, what: str) -> str:
-    return (
-        f"{name} was read inside `cached`, then {what} was changed in place, so one part of this step would use the "
-        "old weight and another the new one. Leave the context before you step the optimizer, load a checkpoint or "
-        "assign a weight, and enter it again afterwards."
-    )
+def _is_on_stack(frame: FrameType | None) -> bool:
+    """Return whether a call has not ended: Note [calls that end without a word]."""
+    return frame is None or any(caller is frame for caller in _callers())

@@ -15,7 +15,7 @@ from orthonorm.functional.roots import choose_method
 from orthonorm.functional.rows import as_rows, from_rows
 from orthonorm.functional.scaling import row_norms
 
-from .cached import look_up
+from .cache import look_up
 
 __all__ = ["OrthogonalWeightNorm", "check_blocks", "check_center", "check_scale"]
 

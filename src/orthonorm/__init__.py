@@ -3,6 +3,7 @@
 from . import functional as functional
 from .checkpoints import inspect_file as inspect_file
 from .convert import OLMConfig as OLMConfig
+from .convert import default_filter as default_filter
 from .convert import orthogonalize_ as orthogonalize_
 from .diagnostics import Inspection as Inspection
 from .diagnostics import LayerReport as LayerReport

@@ -98,6 +98,17 @@ def default_filter(model: nn.Module) -> Filter:
     Left out are depthwise convolutions (one input channel a group), layers of fewer than 3 inputs a row, and the last
     Linear of the model, its classifier, which the paper keeps plain. Recurrent, attention and embedding layers are
     taken only when a filter chooses them: orthogonal gates or tables are another model, not a better start of it.
+
+    Args:
+        model: the whole model, of which the last Linear is left out.
+
+    Example:
+        >>> from torch import nn
+        >>> import orthonorm as on
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 2))
+        >>> usual = on.default_filter(model)
+        >>> [name for name, module in model.named_modules() if usual(module, name) and name != "0"]
+        ['1']
     """
     linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     last = linears[-1] if linears else None

@@ -183,8 +183,8 @@ def heard() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def interrupt_after(saves: int, patch: pytest.MonkeyPatch) -> None:
-    """Press Ctrl-C, once, after so many checkpoints."""
+def interrupt_after(saves: int, patch: pytest.MonkeyPatch, sent: signal.Signals = signal.SIGINT) -> None:
+    """Press Ctrl-C, or send another signal, once, after so many checkpoints."""
     original, count = Recorder.save, 0
 
     def save(self: Recorder, trainer: Any) -> None:
@@ -192,7 +192,7 @@ def interrupt_after(saves: int, patch: pytest.MonkeyPatch) -> None:
         original(self, trainer)
         count += 1
         if count == saves:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(sent)
 
     patch.setattr(Recorder, "save", save)
 
@@ -213,15 +213,19 @@ def test_an_interrupt_ends_the_run_and_the_next_call_continues(
 
 
 @pytest.mark.usefixtures("heard")
-def test_an_interrupted_command_says_that_it_continues(tiny: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda sent: sent.name)
+def test_an_interrupted_command_says_that_it_continues(
+    tiny: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
+):
     runs = [tiny(**FIELDS, seed=seed) for seed in (0, 1)]
     monkeypatch.setitem(experiments.EXPERIMENTS, "tests", Experiment("tests", "", "", lambda: runs))
     monkeypatch.chdir(tmp_path)
     command = ["run", "tests", "--device", "cpu", "--checkpoint-minutes", "0"]
     with pytest.MonkeyPatch.context() as patch:
-        interrupt_after(6, patch)
+        interrupt_after(6, patch, sent)
         ended = CliRunner().invoke(cli.build_app(), command)
     assert ended.exit_code == 130
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert "interrupted; what is recorded in results/tests is kept, and the same command continues" in ended.stderr
     assert len(read_folder(tmp_path / "results" / "tests")) == 1
     again = CliRunner().invoke(cli.build_app(), command)

@@ -1,6 +1,7 @@
 """Sweeps: killed and started again, two at once, on a Dask cluster; always the same records."""
 
 import dataclasses
+import io
 import os
 import signal
 import subprocess
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from orthonorm.paper import sweep as sweep_module
 from orthonorm.paper.config import Run
 from orthonorm.paper.errors import UserError
+from orthonorm.paper.progress import show_progress
 from orthonorm.paper.records import read_folder, read_record, record_path, same, work_path
 from orthonorm.paper.sweep import epochs_done, perform, sweep
 from orthonorm.paper.train import Settings
@@ -199,3 +202,13 @@ def test_wrong_input_is_found_before_anything_begins(
     with pytest.raises(UserError, match=message):
         sweep([tiny(), tiny(**fields)], tmp_path, CPU, **options)
     assert list(tmp_path.glob("*.jsonl")) == []
+
+
+def test_in_a_file_progress_is_a_line_at_the_beginning_and_one_where_epochs_were_added(tiny, tmp_path: Path):
+    runs = [tiny(seed=seed) for seed in (0, 1)]
+    total, stream = 2 * runs[0].epochs, io.StringIO()
+    with show_progress(Console(file=stream, force_terminal=False, width=20), "tests", runs, tmp_path):
+        assert stream.getvalue() == f"tests, 2 runs: 0 of {total} epochs after 0 s\n"
+        sweep(runs, tmp_path, CPU)
+    _, *lines = stream.getvalue().splitlines()
+    assert lines[-1].startswith(f"tests, 2 runs: {total} of {total} epochs after ")

@@ -1,6 +1,8 @@
 """The command `orthonorm bench`."""
 
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -26,6 +28,11 @@ SUITES = {
 }
 
 
+def _refuse(message: str) -> NoReturn:
+    print(f"orthonorm: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
 def bench(
     suite: str = "all", device: str = "cpu", rounds: int = 21, threads: int = 0, out: Path = Path("results/bench")
 ) -> None:
@@ -36,9 +43,9 @@ def bench(
     steps, counts, scaling, optim or roots runs one; --threads 0 leaves torch's own choice.
     """
     if suite not in ("all", *SUITES):
-        raise SystemExit(f"orthonorm: suite is one of all, {', '.join(SUITES)}; got {suite!r}")
+        _refuse(f"suite is one of all, {', '.join(SUITES)}; got {suite!r}")
     if rounds < 1:
-        raise SystemExit(f"orthonorm: rounds must be at least 1; got {rounds}")
+        _refuse(f"rounds must be at least 1; got {rounds}")
     if threads:
         torch.set_num_threads(threads)
     for name in SUITES if suite == "all" else (suite,):

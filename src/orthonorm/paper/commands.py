@@ -5,9 +5,12 @@ Nothing heavy is imported before a command is called, so that ``--help`` answers
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +57,7 @@ def demo(
     records = _sweep(console, "demo", runs, out, Settings(device="cpu"), jobs, None)
     table = Table(title="OLM against plain, 8 hidden layers of 100 units")
     for column in tables.COLUMNS:
-        table.add_column(column, justify="left" if column == "method" else "right")
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=column == "method")
     for row in tables.table_rows(records):
         table.add_row(*row)
     console.print(table)
@@ -207,6 +210,23 @@ def _forget(folder: Path, runs: list[Run]) -> None:
     shutil.rmtree(folder / ".work", ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _hearing_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: else the processes of its runs would go on without it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _sweep(
     console: Console,
     title: str,
@@ -218,10 +238,11 @@ def _sweep(
 ) -> list[Record]:
     """Sweep under a progress bar that counts epochs, read from the files of all processes."""
     from orthonorm.paper.progress import show_progress
-    from orthonorm.paper.sweep import sweep
+    from orthonorm.paper.sweep import check_sweep, sweep
 
+    check_sweep(runs, folder, settings, jobs, dask)
     try:
-        with show_progress(console, title, runs, folder):
+        with _hearing_sigterm(), show_progress(console, title, runs, folder):
             return sweep(runs, folder, settings, jobs=jobs, dask=dask)
     except KeyboardInterrupt:
         print(

@@ -49,7 +49,8 @@ def headline(records: Sequence[Record]) -> str:
     olm = best((c for c in groups if c.run.method.startswith("OLM")), "test_error")
     if plain is None or olm is None:
         return "No comparison: every run of one side diverged or is missing."
-    ours, theirs = olm.mean("test_error"), plain.mean("test_error")
+    # In the digits shown, or the difference would not add up for who reads it.
+    ours, theirs = round(olm.mean("test_error"), 1), round(plain.mean("test_error"), 1)
     pairs = list(zip(olm.finals("test_error"), plain.finals("test_error"), strict=False))
     better = sum(a < b for a, b in pairs)
     word = "lower" if ours < theirs else "higher" if ours > theirs else "the same"
@@ -76,6 +77,7 @@ def write_demo(records: Sequence[Record], folder: Path) -> list[Path]:
         "- Mean ± deviation over the seeds; train loss is the mean over the last epoch; the "
         "orthogonality error is the largest |W Wᵀ - I| of all seeds (for plain: how far from "
         "orthonormal its weights are); seconds are those of the training steps of one run.",
+        "- In the picture, the mean of the seeds and, shaded, their range; a cross where a seed diverged.",
         "",
         "![training loss](demo.png)",
         "",

@@ -47,11 +47,7 @@ def sweep(
     Raises:
         UserError: an unknown name, a folder that cannot be written, no scheduler at the address.
     """
-    if jobs < 1:
-        raise UserError(f"jobs is at least 1, got {jobs}")
-    check_names(runs)
-    check_processes(runs, settings, jobs, dask)
-    check_writable(folder)
+    check_sweep(runs, folder, settings, jobs, dask)
     folder = folder.absolute()
     found: dict[Run, Record] = {}
     with _executor(jobs, dask, settings) as execute_all:
@@ -66,6 +62,15 @@ def sweep(
                 if on_record is not None:
                     on_record(record)
     return [found[run] for run in dict.fromkeys(runs) if run in found]
+
+
+def check_sweep(runs: Sequence[Run], folder: Path, settings: Settings, jobs: int, dask: str | None) -> None:
+    """A ``UserError`` for what ``sweep`` cannot begin with; the folder is created."""
+    if jobs < 1:
+        raise UserError(f"jobs is at least 1, got {jobs}")
+    check_names(runs)
+    check_processes(runs, settings, jobs, dask)
+    check_writable(folder)
 
 
 def check_names(runs: Sequence[Run]) -> None:

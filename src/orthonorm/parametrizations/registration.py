@@ -111,7 +111,9 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
     if parametrize.is_parametrized(module, name):
         kind = type(module.parametrizations[name][0]).__name__  # type: ignore[index]
         cure = "Fold it first (orthonorm.fold_)" if kind == "OrthogonalWeightNorm" else "Remove that one first"
-        raise ValueError(f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is.")
+        raise ValueError(
+            f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is: orthogonalize_ has filter_fn."
+        )
     weight = module._parameters.get(name)
     if weight is None:
         _refuse_rewritten(module, name, label)

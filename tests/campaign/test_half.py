@@ -1,0 +1,208 @@
+"""Layers in float16 and bfloat16 under attack: exact to their type, finite, and the same after saving and folding."""
+
+import copy
+import io
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import orthonorm as on
+from campaign.cases import NIGHTLY, conditions, parts, same
+from campaign.checks import WELL, log2_norm, log2_roots
+from campaign.figures import Figures
+from orthogonal_layers import free, map_of, weight
+from orthonorm.functional.errors import group_errors
+from orthonorm.functional.grouping import GROUPINGS
+
+WIDTH = 64 if NIGHTLY else 24
+# Sizes of V at which most of its entries keep their digits.
+SIZES = {torch.float16: (1.0, 2.0**-8, 2.0**8), torch.bfloat16: (1.0, 2.0**-60, 2.0**60)}
+WAYS = ("dtype=", "converted", "plain layer")
+
+
+@dataclass(frozen=True)
+class Half:
+    """A linear layer or convolution in half precision, and how it came to be of that type."""
+
+    arguments: tuple[int, ...]
+    groups: int
+    bias: bool
+    dtype: torch.dtype
+    way: str
+    size: float
+    options: tuple[tuple[str, Any], ...]
+    seed: int
+
+    def layer(self, *, again: int = 0) -> Any:
+        """The layer; `again` starts it elsewhere."""
+        options: dict[str, Any] = dict(self.options)
+        more: dict[str, Any] = {"bias": self.bias} if len(self.arguments) == 2 else self._convolution()
+        ours, plain = (
+            (on.OrthogonalLinear, nn.Linear) if len(self.arguments) == 2 else (on.OrthogonalConv2d, nn.Conv2d)
+        )
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*has lost .* directions")  # rounded, rows may repeat
+            torch.manual_seed(self.seed + again)
+            if self.way == "plain layer":
+                layer: Any = plain(*self.arguments, **more, dtype=self.dtype)
+                return on.orthogonal_weight_norm(self._sized(layer, layer.weight), **options)
+            dtype = self.dtype if self.way == "dtype=" else None
+            layer = ours(*self.arguments, **more, dtype=dtype, **options)
+            layer = self._sized(layer, free(layer))
+        if self.way == "dtype=":
+            return layer
+        return layer.half() if self.dtype == torch.float16 else layer.bfloat16()
+
+    def _convolution(self) -> dict[str, Any]:
+        return {"bias": self.bias, "groups": self.groups, "padding": 1}
+
+    def _sized(self, layer: nn.Module, V: Tensor) -> nn.Module:
+        with torch.no_grad():
+            V.mul_(self.size)
+        return layer
+
+    def input(self) -> Tensor:
+        shape = (3, self.arguments[0]) if len(self.arguments) == 2 else (2, self.arguments[0], 5, 4)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(self.seed)).to(self.dtype)
+
+
+@st.composite
+def halves(draw: st.DrawFn) -> Half:
+    inputs, outputs, center = draw(st.integers(3, WIDTH)), draw(st.integers(1, WIDTH)), draw(st.booleans())
+    kernel, groups = draw(st.sampled_from([(0, 1), (1, 1), (2, 1), (3, 1), (3, 2), (2, 3)]))
+    options: dict[str, Any] = {
+        "center": center,
+        "grouping": draw(st.sampled_from(GROUPINGS)),
+        "scale": draw(st.sampled_from([False, True, 0.5, 3.0])),
+        "method": draw(st.sampled_from(["auto", "eigh", "newton"])),
+        "group_size": draw(st.none() | st.integers(1, inputs * max(1, kernel) ** 2 - center)),
+    }
+    dtype = draw(st.sampled_from(list(SIZES)))
+    return Half(
+        arguments=(inputs * groups, outputs * groups, kernel) if kernel else (inputs, outputs),
+        groups=groups,
+        bias=draw(st.booleans()),
+        dtype=dtype,
+        way=draw(st.sampled_from(WAYS)),
+        size=draw(st.sampled_from(SIZES[dtype])),
+        options=tuple(options.items()),
+        seed=draw(st.integers(0, 2**31)),
+    )
+
+
+def exact(layer: Any) -> Any:
+    """The layer in float64, of the same V and scale."""
+    return copy.deepcopy(layer).double()
+
+
+def rows(layer: Any, X: Tensor) -> list[Tensor]:
+    """A tensor of the weight's shape as the rows of each group."""
+    owner = map_of(layer)
+    return parts(owner.rows(X.detach()), owner)
+
+
+def well(layer: Any) -> list[Tensor]:
+    owner = map_of(layer)
+    return [condition <= WELL for condition in conditions(owner.rows(free(layer).detach()), owner)]
+
+
+@given(half=halves())
+def test_the_weight_is_the_exact_one_rounded_once(figures: Figures, half: Half):
+    name = "float16 and bfloat16 layers: W is the one of float64, rounded once"
+    figures.case(name)
+    layer = half.layer()
+    W, V, eps = weight(layer).detach(), free(layer).detach(), torch.finfo(half.dtype).eps
+    assert {p.dtype for p in layer.parameters()} == {W.dtype} == {half.dtype}
+    assert W.isfinite().all()
+    owner, reference = map_of(layer), map_of(exact(layer))
+    W, expected = owner.orthonormal_rows(V), reference.orthonormal_rows(V.double())
+    for part, right, good in zip(parts(W, owner), parts(expected, owner), well(layer), strict=True):
+        if not good.any():
+            continue
+        off = (part.double() - right).abs().amax((-2, -1)) / right.abs().amax((-2, -1))
+        figures.expect(name, off[good].max().item(), 0.505 * eps)
+        # By Cauchy and Schwarz that leaves twice half an eps.
+        error = group_errors(part)[good].max().item()
+        figures.worst(name, str(half.dtype).removeprefix("torch."), error)
+        figures.expect(name, error, 1.05 * eps)
+
+
+@given(half=halves())
+def test_forward_and_gradient_are_finite_and_those_of_float64(figures: Figures, half: Half):
+    name = "float16 and bfloat16 layers: output and gradient finite, the gradient that of float64"
+    figures.case(name)
+    layer = half.layer()
+    twin = exact(layer)
+    with on.cached(layer):
+        W = weight(layer)
+        W.retain_grad()
+        output = layer(half.input())
+        assert output.dtype == half.dtype
+        assert output.isfinite().all()
+        output.backward(torch.full_like(output, 2.0**-6))
+    assert W.grad is not None
+    assert W.grad.isfinite().all()
+    weight(twin).backward(W.grad.double())
+    scale = map_of(layer).scale
+    factor = 1.0 if scale is False else float(torch.as_tensor(scale).detach().abs().max())
+    if isinstance(scale, Tensor):
+        assert scale.grad is not None
+        # Of each row a sum of products with entries of a row of norm one.
+        off = (scale.grad.double() - map_of(twin).scale.grad).abs().max().item()
+        figures.expect(name, off, same(half.dtype) * max(1e-30, max(norms(rows(layer, W.grad)))))
+    V, limit = free(layer), torch.finfo(half.dtype).max
+    assert V.grad is not None
+    roots = log2_roots(map_of(layer).rows(V.detach()), map_of(layer), 7.0)
+    columns = [rows(layer, X) for X in (V.grad, free(twin).grad, W.grad)]
+    for got, expected, g, root, good in zip(*columns, roots, well(layer), strict=True):
+        bound = factor * 2.0 ** (root + torch.tensor([log2_norm(x) for x in g]))
+        representable = 4 * bound < limit
+        assert got[representable].isfinite().all()
+        held = representable & good & (bound > 0)
+        if held.any():
+            off = (got.double() - expected)[held].abs().amax((-2, -1)) / bound[held]
+            figures.expect(name, off.max().item(), same(half.dtype))
+
+
+def norms(groups: list[Tensor]) -> list[float]:
+    return [float(group.double().norm(dim=-1).max()) for group in groups]
+
+
+@given(half=halves())
+def test_it_is_the_same_after_saving_and_folding(figures: Figures, half: Half):
+    name = "float16 and bfloat16 layers: saved, loaded and folded, they compute the same"
+    figures.case(name)
+    layer, again, x = half.layer(), half.layer(again=1), half.input()
+    W, output = weight(layer).detach(), layer(x)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    again.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    assert torch.equal(weight(again), W)
+    # A layer in float32 takes the state as it is, and is the first one again where it becomes half.
+    wide = half.layer(again=2).float()
+    wide.load_state_dict(layer.state_dict(), strict=True)
+    assert weight(wide).dtype == torch.float32
+    assert torch.equal(free(wide), free(layer).float())
+    assert torch.equal(weight(wide.to(half.dtype)), W)
+    # Folded: torch's own layer of the type, whose state a plain layer takes.
+    folded: Any = on.fold(layer)
+    plain = nn.Linear if len(half.arguments) == 2 else nn.Conv2d
+    assert type(folded) is plain
+    assert {p.dtype for p in folded.parameters()} == {half.dtype}
+    assert torch.equal(folded.weight, W)
+    assert list(folded.state_dict()) == ["weight", "bias"][: 1 + half.bias]
+    other = copy.deepcopy(folded)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    other.load_state_dict(folded.state_dict(), strict=True)
+    for result in (folded(x), other(x), again(x)):
+        size = output.detach().abs().max().double().clamp_min(torch.finfo(half.dtype).tiny)
+        off = ((result.double() - output.double()).abs().max() / size).item()
+        figures.expect(name, off, 2 * torch.finfo(half.dtype).eps)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -22,6 +22,9 @@ from orthonorm.functional.grouping import GROUPINGS
 
 CHANNELS = 8 if NIGHTLY else 4
 CONVOLUTIONS = {plain.__name__: (ours, plain) for ours, plain in CLASSES if plain is not nn.Linear}
+each_kind = pytest.mark.parametrize("kind", CONVOLUTIONS)
+# ... each with a third of the cases: the first few of a search are small ones, and alike.
+a_third = settings(max_examples=settings.get_profile(settings.get_current_profile_name()).max_examples // 3)
 # torch says so of "same" padding with an even kernel.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")
 
@@ -88,8 +91,7 @@ def signs(count: int) -> Tensor:
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> Convolution:
-    kind = draw(st.sampled_from(list(CONVOLUTIONS)))
+def convolutions(draw: st.DrawFn, kind: str) -> Convolution:
     transposed, dimensions = "Transpose" in kind, int(kind[-2])
 
     def each(low: int, high: int) -> tuple[int, ...]:
@@ -146,8 +148,11 @@ def difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny))
 
 
-@given(case=convolutions())
-def test_it_computes_what_torchs_layer_of_its_kernel_computes(figures: Figures, case: Convolution):
+@each_kind
+@a_third
+@given(data=st.data())
+def test_it_computes_what_torchs_layer_of_its_kernel_computes(figures: Figures, kind: str, data: st.DataObject):
+    case = data.draw(convolutions(kind))
     name = "convolutions of 1, 2 and 3 dimensions, transposed or not: torch's layer of the folded kernel"
     figures.case(name)
     layer, plain, x = case.layer(), case.plain(again=1), case.input()
@@ -167,8 +172,11 @@ def test_it_computes_what_torchs_layer_of_its_kernel_computes(figures: Figures, 
         figures.expect(name, difference(module.weight.grad, W.grad), limit)
 
 
-@given(case=convolutions())
-def test_the_filters_are_the_nearest_orthonormal_ones(figures: Figures, case: Convolution):
+@each_kind
+@a_third
+@given(data=st.data())
+def test_the_filters_are_the_nearest_orthonormal_ones(figures: Figures, kind: str, data: st.DataObject):
+    case = data.draw(convolutions(kind))
     name = "convolutions of 1, 2 and 3 dimensions, transposed or not: each group of filters orthonormal and the nearest"
     figures.case(name)
     with warnings.catch_warnings():
@@ -192,8 +200,11 @@ def test_the_filters_are_the_nearest_orthonormal_ones(figures: Figures, case: Co
         figures.expect(name, (rows[:, used] - nearest).abs().max().item(), 1e-9 if dtype == torch.float64 else 1e-6)
 
 
-@given(case=convolutions())
-def test_an_orthogonal_kernel_is_converted_and_recentred_to_itself(figures: Figures, case: Convolution):
+@each_kind
+@a_third
+@given(data=st.data())
+def test_an_orthogonal_kernel_is_converted_and_recentred_to_itself(figures: Figures, kind: str, data: st.DataObject):
+    case = data.draw(convolutions(kind))
     name = "convolutions of 1, 2 and 3 dimensions, transposed or not: an orthogonal one converted is the same function"
     figures.case(name)
     with warnings.catch_warnings():

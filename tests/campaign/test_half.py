@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import orthonorm as on
 from campaign.cases import NIGHTLY, conditions, parts
-from campaign.checks import WELL, log2_norm, log2_roots
+from campaign.checks import NEWTON_REACH, WELL, log2_norm, log2_roots
 from campaign.figures import Figures
 from orthogonal_layers import free, map_of, polar, weight
 from orthonorm.functional.errors import group_errors
@@ -95,11 +95,6 @@ def halves(draw: st.DrawFn) -> Half:
     )
 
 
-def exact(layer: Any) -> Any:
-    """The layer in float64, of the same V and scale."""
-    return copy.deepcopy(layer).double()
-
-
 def rows(layer: Any, X: Tensor) -> list[Tensor]:
     """A tensor of the weight's shape as the rows of each group."""
     owner = map_of(layer)
@@ -133,12 +128,32 @@ def test_a_half_precision_weight_is_the_exact_one_rounded_once(figures: Figures,
         figures.expect(name, error, 1.05 * eps)
 
 
+def gradient_of_polar(V: Tensor, G: Tensor, *, center: bool) -> Tensor:
+    """dL/dV from dL/dW = G by the singular value decomposition V = U S R^T, in float64.
+
+    Within the rows of R^T an antisymmetric part is divided by sums of singular values; outside of them all is, by one.
+    """
+    size = V.abs().amax((-2, -1), keepdim=True).clamp_min(1e-300)
+    X = V / size
+    U, S, Rt = torch.linalg.svd(X - X.mean(-1, keepdim=True) if center else X, full_matrices=False)
+    GR = G @ Rt.mT
+    M = U.mT @ GR
+    inside = (M - M.mT) / (S.unsqueeze(-1) + S.unsqueeze(-2)) @ Rt
+    result = U @ (inside + U.mT @ (G - GR @ Rt) / S.unsqueeze(-1)) / size
+    return result - result.mean(-1, keepdim=True) if center else result
+
+
+def norms(X: Tensor) -> Tensor:
+    """log2 of the norm of each matrix, also where its squares are no numbers."""
+    return torch.tensor([log2_norm(x) for x in X], dtype=torch.float64)
+
+
 @given(half=halves())
-def test_a_half_precision_gradient_is_that_of_float64(figures: Figures, half: Half):
-    name = "float16 and bfloat16 layers: output and gradient finite, the gradient that of float64"
+def test_a_half_precision_gradient_is_the_exact_one(figures: Figures, half: Half):
+    name = "float16 and bfloat16 layers: output and gradient finite, the gradient the exact one"
     figures.case(name)
-    layer = half.layer()
-    twin = exact(layer)
+    layer, eps = half.layer(), torch.finfo(half.dtype).eps
+    owner, V = map_of(layer), free(layer)
     with on.cached(layer):
         W = weight(layer)
         W.retain_grad()
@@ -146,32 +161,30 @@ def test_a_half_precision_gradient_is_that_of_float64(figures: Figures, half: Ha
         assert output.dtype == half.dtype
         assert output.isfinite().all()
         output.backward(torch.full_like(output, 2.0**-6))
-    assert W.grad is not None
-    assert W.grad.isfinite().all()
-    weight(twin).backward(W.grad.double())
-    scale = map_of(layer).scale
-    factor = 1.0 if scale is False else float(torch.as_tensor(scale).detach().abs().max())
-    if isinstance(scale, Tensor):
-        assert scale.grad is not None
-        # Of each row a sum of products with entries of a row of norm one.
-        off = (scale.grad.double() - map_of(twin).scale.grad).abs().max().item()
-        figures.expect(name, off, 2 * torch.finfo(half.dtype).eps * max(1e-30, max(norms(rows(layer, W.grad)))))
-    V, limit = free(layer), torch.finfo(half.dtype).max
     assert V.grad is not None
-    roots = log2_roots(map_of(layer).rows(V.detach()), map_of(layer), 7.0)
-    columns = [rows(layer, X) for X in (V.grad, free(twin).grad, W.grad)]
-    for got, expected, g, root, good in zip(*columns, roots, well(layer), strict=True):
-        bound = factor * 2.0 ** (root + torch.tensor([log2_norm(x) for x in g]))
-        representable = 4 * bound < limit
+    assert V.grad.dtype == half.dtype
+    assert W.grad is not None
+    scale = torch.ones(W.shape[0]) if owner.scale is False else torch.as_tensor(owner.scale).detach()
+    scale = scale.double().expand(W.shape[0]).reshape(owner.groups, -1, 1)
+    columns = [rows(layer, V), rows(layer, V.grad), rows(layer, W.grad), parts(scale, owner)]
+    learned = isinstance(owner.scale, Tensor)
+    at_scale = parts(owner.scale.grad.reshape(scale.shape), owner) if learned else [None] * len(owner.sizes)
+    roots = log2_roots(owner.rows(V.detach()), owner, NEWTON_REACH)
+    for v, got, dw, g, ds, root, good in zip(*columns, at_scale, roots, well(layer), strict=True):
+        v, dw = v.double(), dw.double()
+        bound = 2.0 ** (root + norms(dw * g))
+        representable = 4 * bound < torch.finfo(half.dtype).max
         assert got[representable].isfinite().all()
         held = representable & good & (bound > 0)
-        if held.any():
-            off = (got.double() - expected)[held].abs().amax((-2, -1)) / bound[held]
-            figures.expect(name, off.max().item(), 2 * torch.finfo(half.dtype).eps)
-
-
-def norms(groups: list[Tensor]) -> list[float]:
-    return [float(group.double().norm(dim=-1).max()) for group in groups]
+        if not held.any():
+            continue
+        expected = gradient_of_polar(v, dw * g, center=owner.center)
+        off = (got.double() - expected)[held].abs().amax((-2, -1)) / bound[held]
+        figures.expect(name, off.max().item(), eps)
+        if ds is not None:  # of each row a sum of products with entries of a row of norm one
+            right = (dw * polar(v / v.abs().amax(), center=owner.center)).sum(-1, keepdim=True)
+            off = (ds.double() - right)[held].abs().amax((-2, -1)) / 2.0 ** norms(dw)[held]
+            figures.expect(name, off.max().item(), 2 * eps)
 
 
 @given(half=halves())

@@ -1471,4 +1471,27 @@ FAULTS: tuple[Fault, ...] = (
         new='        "orthogonality_error": _or_null(_is_text),\n',
         tests=("tests/paper/test_records.py::test_a_broken_record_is_an_error_that_says_what_is_wrong",),
     ),
+    Fault(
+        name="one weight that is not finite spoils those mapped with it",
+        file="orthonorm/functional/inverse_sqrt.py",
+        old="nothing = Sigma.sum((-2, -1), keepdim=True) * 0",
+        new="nothing = Sigma.sum().view(1, 1, 1) * 0",
+        tests=("tests/campaign/test_damaged_together.py::test_damaged_weights_together_are_those_one_by_one",),
+    ),
+    Fault(
+        name="a weight in half precision is rounded twice",
+        file="orthonorm/functional/transformation.py",
+        old="_multiply(p, x, widest).to(Vs[0].dtype)",
+        new="_multiply(p, x, widest).to(torch.bfloat16).to(Vs[0].dtype)",
+        tests=("tests/campaign/test_half.py::test_a_half_precision_weight_is_the_exact_one_rounded_once",),
+    ),
+    Fault(
+        name="the output padding of a transposed convolution is lost",
+        file="orthonorm/modules.py",
+        old="            padding,\n            output_padding,",
+        new="            padding,\n            0,",
+        tests=(
+            "tests/campaign/test_convolutions.py::test_it_computes_what_torchs_layer_of_its_kernel_computes[ConvTranspose1d]",
+        ),
+    ),
 )

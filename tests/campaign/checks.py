@@ -79,7 +79,7 @@ def log2_root(V: Tensor, case: Grouped, spread: float = 1.0) -> float:
 
 
 def lost(condition: Tensor, method: str) -> Tensor:
-    """What of W is lost with Sigma, which in float64 is good to 2 eps (a product and a sum) times the condition squared."""
+    """What W loses with Sigma, which in float64 is good to 2 eps (a product and a sum) times the condition squared."""
     reach = (1.0 if method == "eigh" else NEWTON_REACH) / FLOAT64_FLOOR
     return 2 * SIGMA_EPS * condition.clamp_max(reach) ** 2
 

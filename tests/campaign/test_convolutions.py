@@ -153,7 +153,7 @@ def difference(one: Tensor, other: Tensor) -> float:
 @given(data=st.data())
 def test_it_computes_what_torchs_layer_of_its_kernel_computes(figures: Figures, kind: str, data: st.DataObject):
     case = data.draw(convolutions(kind))
-    name = "convolutions of 1, 2 and 3 dimensions, transposed or not: torch's layer of the folded kernel"
+    name = "the six convolutions: torch's layer of the folded kernel"
     figures.case(name)
     layer, plain, x = case.layer(), case.plain(again=1), case.input()
     folded: Any = on.fold(layer)
@@ -177,7 +177,7 @@ def test_it_computes_what_torchs_layer_of_its_kernel_computes(figures: Figures, 
 @given(data=st.data())
 def test_the_filters_are_the_nearest_orthonormal_ones(figures: Figures, kind: str, data: st.DataObject):
     case = data.draw(convolutions(kind))
-    name = "convolutions of 1, 2 and 3 dimensions, transposed or not: each group of filters orthonormal and the nearest"
+    name = "the six convolutions: filters of a group orthonormal, and the nearest"
     figures.case(name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*has lost .* directions")
@@ -205,7 +205,7 @@ def test_the_filters_are_the_nearest_orthonormal_ones(figures: Figures, kind: st
 @given(data=st.data())
 def test_an_orthogonal_kernel_is_converted_and_recentred_to_itself(figures: Figures, kind: str, data: st.DataObject):
     case = data.draw(convolutions(kind))
-    name = "convolutions of 1, 2 and 3 dimensions, transposed or not: an orthogonal one converted is the same function"
+    name = "the six convolutions: an orthogonal one converted, loaded or recentred is the same function"
     figures.case(name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*has lost .* directions")

@@ -22,6 +22,8 @@ from orthonorm.functional.grouping import GROUPINGS
 WIDTH = 64 if NIGHTLY else 24
 # Sizes of V at which most of its entries keep their digits.
 SIZES = {torch.float16: (1.0, 2.0**-8, 2.0**8), torch.bfloat16: (1.0, 2.0**-60, 2.0**60)}
+# By the number of arguments without a default.
+CLASSES: dict[int, tuple[Any, Any]] = {2: (on.OrthogonalLinear, nn.Linear), 3: (on.OrthogonalConv2d, nn.Conv2d)}
 WAYS = ("dtype=", "converted", "plain layer")
 
 
@@ -41,10 +43,9 @@ class Half:
     def layer(self, *, again: int = 0) -> Any:
         """The layer; `again` starts it elsewhere."""
         options: dict[str, Any] = dict(self.options)
-        more: dict[str, Any] = {"bias": self.bias} if len(self.arguments) == 2 else self._convolution()
-        ours, plain = (
-            (on.OrthogonalLinear, nn.Linear) if len(self.arguments) == 2 else (on.OrthogonalConv2d, nn.Conv2d)
-        )
+        more: dict[str, Any] = {"bias": self.bias}
+        more |= {} if len(self.arguments) == 2 else {"groups": self.groups, "padding": 1}
+        ours, plain = CLASSES[len(self.arguments)]
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*has lost .* directions")  # rounded, rows may repeat
             torch.manual_seed(self.seed + again)
@@ -57,9 +58,6 @@ class Half:
         if self.way == "dtype=":
             return layer
         return layer.half() if self.dtype == torch.float16 else layer.bfloat16()
-
-    def _convolution(self) -> dict[str, Any]:
-        return {"bias": self.bias, "groups": self.groups, "padding": 1}
 
     def _sized(self, layer: nn.Module, V: Tensor) -> nn.Module:
         with torch.no_grad():
@@ -143,6 +141,15 @@ def gradient_of_polar(V: Tensor, G: Tensor, *, center: bool) -> Tensor:
     return result - result.mean(-1, keepdim=True) if center else result
 
 
+def learned_gradient(layer: Any) -> list[Tensor] | list[None]:
+    """The gradient of a learned scale for the rows of each group; None for each where it is not learned."""
+    owner = map_of(layer)
+    if not isinstance(owner.scale, Tensor):
+        return [None] * len(owner.sizes)
+    assert owner.scale.grad is not None
+    return parts(owner.scale.grad.reshape(owner.groups, -1, 1), owner)
+
+
 def norms(X: Tensor) -> Tensor:
     """log2 of the norm of each matrix, also where its squares are no numbers."""
     return torch.tensor([log2_norm(x) for x in X], dtype=torch.float64)
@@ -167,8 +174,7 @@ def test_a_half_precision_gradient_is_the_exact_one(figures: Figures, half: Half
     scale = torch.ones(W.shape[0]) if owner.scale is False else torch.as_tensor(owner.scale).detach()
     scale = scale.double().expand(W.shape[0]).reshape(owner.groups, -1, 1)
     columns = [rows(layer, V), rows(layer, V.grad), rows(layer, W.grad), parts(scale, owner)]
-    learned = isinstance(owner.scale, Tensor)
-    at_scale = parts(owner.scale.grad.reshape(scale.shape), owner) if learned else [None] * len(owner.sizes)
+    at_scale = learned_gradient(layer)
     roots = log2_roots(owner.rows(V.detach()), owner, NEWTON_REACH)
     for v, got, dw, g, ds, root, good in zip(*columns, at_scale, roots, well(layer), strict=True):
         v, dw = v.double(), dw.double()
@@ -206,8 +212,7 @@ def test_a_half_precision_layer_is_the_same_after_saving_and_folding(figures: Fi
     assert torch.equal(weight(wide.to(half.dtype)), W)
     # Folded: torch's own layer of the type, whose state a plain layer takes.
     folded: Any = on.fold(layer)
-    plain = nn.Linear if len(half.arguments) == 2 else nn.Conv2d
-    assert type(folded) is plain
+    assert type(folded) is CLASSES[len(half.arguments)][1]
     assert {p.dtype for p in folded.parameters()} == {half.dtype}
     assert torch.equal(folded.weight, W)
     assert list(folded.state_dict()) == ["weight", "bias"][: 1 + half.bias]

@@ -1474,8 +1474,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="one weight that is not finite spoils those mapped with it",
         file="orthonorm/functional/inverse_sqrt.py",
-        old="nothing = Sigma.sum((-2, -1), keepdim=True) * 0",
-        new="nothing = Sigma.sum().view(1, 1, 1) * 0",
+        old="nothing = (Sigma * 0).sum((-2, -1), keepdim=True)",
+        new="nothing = (Sigma * 0).sum().view(1, 1, 1)",
         tests=("tests/campaign/test_damaged_together.py::test_damaged_weights_together_are_those_one_by_one",),
     ),
     Fault(

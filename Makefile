@@ -47,7 +47,8 @@ seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must
 campaign: $(DEV) ## Attack the library with thousands of hostile weights (a quarter of an hour), and write the figures
 	OMP_NUM_THREADS=1 ORTHONORM_TYPECHECK=0 ORTHONORM_HYPOTHESIS=nightly \
 	ORTHONORM_CAMPAIGN_FIGURES=docs/campaign.json $(BIN)/python -m pytest --timeout=3600 \
-	tests/campaign/test_map.py tests/campaign/test_layers.py
+	tests/campaign/test_map.py tests/campaign/test_damaged_together.py tests/campaign/test_layers.py \
+	tests/campaign/test_half.py tests/campaign/test_convolutions.py
 	$(BIN)/python tests/campaign/page.py
 
 model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an hour), and write docs/what-works.md

@@ -1492,4 +1492,27 @@ FAULTS: tuple[Fault, ...] = (
         new="*(id(x) for x in sources)",
         tests=("tests/test_cached.py::test_a_weight_that_is_frozen_for_one_pass_has_its_gradient_in_the_next",),
     ),
+    Fault(
+        name="one weight that is not finite spoils those mapped with it",
+        file="orthonorm/functional/inverse_sqrt.py",
+        old="nothing = (Sigma * 0).sum((-2, -1), keepdim=True)",
+        new="nothing = (Sigma * 0).sum().view(1, 1, 1)",
+        tests=("tests/campaign/test_damaged_together.py::test_damaged_weights_together_are_those_one_by_one",),
+    ),
+    Fault(
+        name="a weight in half precision is rounded twice",
+        file="orthonorm/functional/transformation.py",
+        old="_multiply(p, x, widest).to(Vs[0].dtype)",
+        new="_multiply(p, x, widest).to(torch.bfloat16).to(Vs[0].dtype)",
+        tests=("tests/campaign/test_half.py::test_a_half_precision_weight_is_the_exact_one_rounded_once",),
+    ),
+    Fault(
+        name="the output padding of a transposed convolution is lost",
+        file="orthonorm/modules.py",
+        old="            padding,\n            output_padding,",
+        new="            padding,\n            0,",
+        tests=(
+            "tests/campaign/test_convolutions.py::test_it_computes_what_torchs_layer_of_its_kernel_computes[ConvTranspose1d]",
+        ),
+    ),
 )

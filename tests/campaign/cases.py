@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import hypothesis
 import torch
@@ -178,11 +179,21 @@ MODERATE = (0.6, 0.65)
 METHOD_NAMES = st.sampled_from(list(METHODS))
 
 
-def parts(X: Tensor, case: Case) -> list[Tensor]:
+class Grouped(Protocol):
+    """Whatever says how rows are grouped and centred: a case, or a layer's own map."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+    @property
+    def center(self) -> bool: ...
+
+
+def parts(X: Tensor, case: Grouped) -> list[Tensor]:
     return list(X.split(list(case.sizes), dim=-2))
 
 
-def singular_values(V: Tensor, case: Case) -> list[Tensor]:
+def singular_values(V: Tensor, case: Grouped) -> list[Tensor]:
     """The singular values of each group as it stands in its type, centred, in units of the largest entry of the group.
 
     By LAPACK from V itself in float64, never from a Gram matrix.
@@ -197,7 +208,7 @@ def singular_values(V: Tensor, case: Case) -> list[Tensor]:
     return values
 
 
-def conditions(V: Tensor, case: Case) -> list[Tensor]:
+def conditions(V: Tensor, case: Grouped) -> list[Tensor]:
     """The condition of each group of each matrix; infinite where rank is lost."""
     return [torch.where(s[..., -1] > 0, s[..., 0] / s[..., -1], math.inf) for s in singular_values(V, case)]
 

@@ -1,10 +1,6 @@
 """The map under attack: whatever the weight, what is promised of W and of the gradient holds."""
 
 import math
-import os
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -22,89 +18,13 @@ from campaign.cases import (
     conditions,
     parts,
     same,
-    singular_values,
-    tolerance,
 )  # fmt: skip
+from campaign.checks import NEWTON_REACH, WELL, check_weight, log2_norm, log2_root, nothing_else_changes, run
 from campaign.figures import Figures
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.errors import group_errors
 from orthonorm.functional.together import Rows, orthonormalize_together
 
-TYPECHECK = os.environ.get("ORTHONORM_TYPECHECK", "1") != "0"
-WELL = 1e3
-SIGMA_EPS = torch.finfo(torch.float64).eps
-FLOAT64_FLOOR = math.sqrt(1024 * SIGMA_EPS)
-NEWTON_REACH = 7.0  # Note [the relative floor]: how much further Newton's P grows
 WIDE = (torch.float32, torch.float64)
-
-
-def bits(X: Tensor) -> Tensor:
-    return X.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[X.element_size()])
-
-
-@contextmanager
-def nothing_else_changes(*inputs: Tensor) -> Iterator[None]:
-    """Assert that inputs keep their bits and versions, and that no generator of random numbers moved."""
-    before = [(X, bits(X).clone(), X._version) for X in inputs]
-    states = torch.get_rng_state(), random.getstate()
-    yield
-    for X, copy, version in before:
-        assert torch.equal(bits(X), copy)
-        assert X._version == version
-    assert torch.equal(torch.get_rng_state(), states[0])
-    # beartype, where it enforces types, draws from Python's generator which items of a list it looks at.
-    assert TYPECHECK or random.getstate() == states[1]
-
-
-def run(V: Tensor, G: Tensor, case: Case, method: str) -> tuple[Tensor, Tensor]:
-    """W and dL/dV for dL/dW = G, and the check that nothing else happened."""
-    with nothing_else_changes(V, G):
-        X = V.detach().requires_grad_()
-        W = orthonormalize(X, method=method, **case.options)
-        (gradient,) = torch.autograd.grad(W, X, G)
-    assert W.shape == gradient.shape == V.shape
-    assert W.dtype == gradient.dtype == V.dtype
-    return W.detach(), gradient
-
-
-def log2_norm(X: Tensor) -> float:
-    """log2 |X|, also where the norm itself is no number of the type."""
-    if not X.any():
-        return -math.inf
-    largest = X.double().abs().max()
-    return float(largest.log2() + (X.double() / largest).norm().log2()) if largest else -math.inf
-
-
-def log2_root(V: Tensor, case: Case, spread: float = 1.0) -> float:
-    """log2 of the largest |Sigma^{-1/2}| of a group: 1 / s_min, or what the relative floor leaves of it."""
-    largest = -math.inf
-    for part, s in zip(parts(V, case), singular_values(V, case), strict=True):
-        exponent = torch.frexp(part.double().abs().amax((-2, -1))).exponent
-        # Of a group that is constant but for rounding nobody knows more than that its rounding is 1e-18 of it or more.
-        known = s[..., 0] > 1e-13
-        s_max = torch.where(known, s[..., 0], 1e-18)
-        p = torch.where(known, s[..., -1].reciprocal(), math.inf).minimum(spread / (FLOAT64_FLOOR * s_max))
-        # ... and the root of zero is the identity.
-        largest = max(largest, float((p.log2() - exponent).max()), -math.inf if known.all() else 0.0)
-    return largest
-
-
-def check_weight(figures: Figures, name: str, V: Tensor, W: Tensor, case: Case, method: str) -> None:
-    eps = torch.finfo(V.dtype).eps
-    for part, condition, n in zip(parts(W, case), conditions(V, case), case.sizes, strict=True):
-        assert part.isfinite().all()
-        spectral = torch.linalg.svdvals(part.double())[..., 0].max().item()
-        # Sigma in float64 is good to 2 eps (a product and a sum) times the condition squared; in float64 a further step
-        # takes that off.
-        reach = (1.0 if method == "eigh" else NEWTON_REACH) / FLOAT64_FLOOR
-        lost = 0.0 if V.dtype == torch.float64 else 2 * SIGMA_EPS * min(condition.max().item(), reach) ** 2
-        figures.worst(name, "excess", spectral - 1)
-        figures.expect(name, spectral - 1, lost + (tolerance(V.dtype, n) if eps > 1e-4 else 1e-6))
-        good = condition <= WELL
-        if good.any():
-            error = group_errors(part)[good].max().item()
-            figures.worst(name, str(V.dtype).removeprefix("torch."), error)
-            figures.expect(name, error, tolerance(V.dtype, n))
 
 
 @given(case=cases(), method=METHOD_NAMES)

@@ -10,6 +10,7 @@ import pytest
 from campaign.figures import Figures
 from campaign.page import DOCS, table, with_table
 
+PROPERTIES = [file for file in Path(__file__).parent.glob("test_*.py") if file != Path(__file__)]
 CONTENT = json.loads((DOCS / "campaign.json").read_text())
 
 
@@ -21,14 +22,19 @@ def test_the_page_has_the_campaigns_figures():
 
 def test_every_property_was_run_and_held():
     names = set()
-    for file in ("test_map.py", "test_layers.py"):
-        tree = ast.parse((Path(__file__).parent / file).read_text())
+    for file in PROPERTIES:
+        tree = ast.parse(file.read_text())
         assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
         names |= {ast.literal_eval(node.value) for node in assigned if ast.unparse(node.targets[0]) == "name"}
     assert set(CONTENT["properties"]) == names
     for entry in CONTENT["properties"].values():
         assert entry["cases"] > 0
         assert 0 <= entry["share"] <= 1
+
+
+def test_the_campaign_runs_every_file_of_properties():
+    recipe = (Path(__file__).parents[2] / "Makefile").read_text().partition("\ncampaign:")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"tests/campaign/(test_\w+\.py)", recipe)) == sorted(file.name for file in PROPERTIES)
 
 
 def test_a_table_says_what_was_counted(tmp_path: Path):

@@ -337,8 +337,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="autocast reaches the gradient",
         file="orthonorm/functional/transformation.py",
-        old="torch.autocast(Ws[0].device.type, enabled=False)",
-        new="torch.autocast(Ws[0].device.type, enabled=torch.is_grad_enabled() and torch.is_autocast_enabled('cpu'))",
+        old="with without_autocast(Ws[0].device):",
+        new="with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():",
         tests=("tests/functional/test_transforms.py::test_an_autocast_region_changes_nothing",),
     ),
     Fault(
@@ -431,7 +431,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="Sigma is not symmetrised",
         file="orthonorm/functional/inverse_sqrt.py",
-        old="node.apply((S + S.mT) / 2,",
+        old="node.apply(torch.lerp(S, S.mT, 0.5),",
         new="node.apply(S,",
         tests=("tests/functional/test_derivatives.py::test_inverse_sqrt",),
     ),
@@ -644,7 +644,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a step follows autocast",
         file="orthonorm/optim/base.py",
-        old="with torch.autocast(device.type, enabled=False):",
+        old="with without_autocast(device):",
         new="with torch.autocast(device.type, enabled=torch.is_autocast_enabled(device.type)):",
         tests=("tests/optim/test_resources.py::test_a_step_does_not_follow_autocast",),
     ),

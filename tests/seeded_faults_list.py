@@ -338,7 +338,7 @@ FAULTS: tuple[Fault, ...] = (
         name="autocast reaches the gradient",
         file="orthonorm/functional/transformation.py",
         old="with without_autocast(Ws[0].device):",
-        new="with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():",
+        new="with torch.enable_grad() if torch.is_grad_enabled() else without_autocast(Ws[0].device):",
         tests=("tests/functional/test_transforms.py::test_an_autocast_region_changes_nothing",),
     ),
     Fault(

@@ -30,7 +30,9 @@ LIBRARY: dict[str, set[str]] = {
     "folding": {"functional", "parametrizations"},
     "free_matrices": {"functional", "parametrizations"},
     "diagnostics": {"functional", "parametrizations"},
-    "propagation": {"functional"},
+    "observing": set(),
+    "lipschitz": set(),
+    "propagation": {"functional", "observing"},
     "bench": {
         "functional",
         "nearest_name",
@@ -41,7 +43,7 @@ LIBRARY: dict[str, set[str]] = {
         "diagnostics",
         "optim",
     },
-    "operators": {"functional"},
+    "operators": {"functional", "lipschitz", "observing"},
     "monitoring": {"functional", "parametrizations", "diagnostics"},
     "checkpoints": {"functional", "nearest_name", "parametrizations", "layer_rules", "convert", "diagnostics"},
     "inspect_command": {
@@ -76,6 +78,8 @@ LIBRARY: dict[str, set[str]] = {
         "free_matrices",
         "optim",
         "diagnostics",
+        "observing",
+        "lipschitz",
         "propagation",
         "operators",
         "monitoring",

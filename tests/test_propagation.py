@@ -234,6 +234,33 @@ def test_it_works_where_gradients_are_switched_off():
     assert signal.gradient_ratio == pytest.approx(1.0, abs=1e-12)
 
 
+def test_it_works_in_inference_mode():
+    model, x, gradient = linear(8, 7), torch.randn(10, 8).double(), torch.randn(10, 7).double()
+    (expected,) = on.signal_propagation(model, x, gradient=gradient)
+    with torch.inference_mode():
+        (signal,) = on.signal_propagation(model, 1 * x, gradient=1 * gradient)
+    assert signal.gradient_ratio == expected.gradient_ratio == pytest.approx(1.0, abs=1e-12)
+    assert signal.forward_ratio == expected.forward_ratio
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("method", [False, True], ids=["torch.compile", "module.compile"])
+def test_a_compiled_model_that_has_run_has_the_signals_of_the_model(method: bool):
+    plain = nn.Sequential(on.OrthogonalLinear(8, 7), nn.ReLU(), nn.Linear(7, 3))
+    x = torch.randn(5, 8)
+    expected = on.signal_propagation(plain, x)
+    model: Any = plain if method else torch.compile(plain, backend="aot_eager")
+    if method:
+        plain.compile(backend="aot_eager")
+    before = model(x.clone().requires_grad_())
+    found = on.signal_propagation(model, x)
+    assert [signal.layer for signal in found] == ["0", "2"]
+    for signal, other in zip(found, expected, strict=True):
+        assert signal.gradient_ratio == other.gradient_ratio
+        assert torch.equal(signal.covariance, other.covariance)
+    assert torch.equal(model(x.clone().requires_grad_()), before)
+
+
 class Pair(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from .functional.precision import in_float64
+from .observing import LAYERS, as_written
 
 __all__ = ["LayerSignal", "signal_propagation"]
 
@@ -43,7 +44,8 @@ def signal_propagation(
     gradient's norm is kept only on average (errata 6).
 
     The model is left as it was: its training flag, its gradients and the global random states do not change, but
-    buffers that a training-mode forward updates are updated, so call `model.eval()` first where that matters.
+    buffers that a training-mode forward updates are updated, so call `model.eval()` first where that matters. What
+    was compiled is run uncompiled.
 
     Args:
         model: any module that takes `inputs` and returns a tensor.
@@ -68,22 +70,26 @@ def signal_propagation(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    layers: dict[nn.Module, str] = {
-        module: fqn for fqn, module in model.named_modules() if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)
-    }
-    if not layers:
-        raise ValueError(f"this {type(model).__name__} has no Linear or convolution layer to look at.")
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"inputs must be a batch of at least 2 samples; got the shape {tuple(inputs.shape)}.")
-    calls, output = _record_calls(model, layers, inputs)
-    if gradient is None:
-        gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
-    if gradient.shape != output.shape:
-        raise ValueError(
-            f"gradient must have the shape of the model's output, {tuple(output.shape)}; got {tuple(gradient.shape)}."
-        )
-    at_outputs = _gradients(output, [s for _, _, s in calls], gradient)
-    return [_signal(layers[module], module, x, s, grad) for (module, x, s), grad in zip(calls, at_outputs, strict=True)]
+    with as_written(model) as model:
+        layers: dict[nn.Module, str] = {
+            module: fqn for fqn, module in model.named_modules() if isinstance(module, LAYERS)
+        }
+        if not layers:
+            raise ValueError(f"this {type(model).__name__} has no Linear or convolution layer to look at.")
+        calls, output = _record_calls(model, layers, inputs)
+        if gradient is None:
+            gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
+        if gradient.shape != output.shape:
+            raise ValueError(
+                f"gradient must have the shape of the model's output, {tuple(output.shape)}; got "
+                f"{tuple(gradient.shape)}."
+            )
+        at_outputs = _gradients(output, [s for _, _, s in calls], gradient.clone())  # not one of inference mode
+        return [
+            _signal(layers[module], module, x, s, grad) for (module, x, s), grad in zip(calls, at_outputs, strict=True)
+        ]
 
 
 def _gradients(output: Tensor, tensors: list[Tensor], gradient: Tensor) -> list[Tensor | None]:

@@ -1,5 +1,6 @@
 """Singular values of a convolution as an operator on whole images, which an orthogonal kernel does not fix."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
@@ -139,7 +140,7 @@ def linear_map_norm(
         iterations: number of steps.
 
     Returns:
-        The bound: never above the norm, but for round-off.
+        The bound: never above the norm, but for round-off. NaN where the map returns NaN or infinity.
 
     Raises:
         ValueError: if `iterations` is not positive.
@@ -156,11 +157,14 @@ def linear_map_norm(
         raise ValueError(f"iterations must be at least 1; got {iterations}.")
     x = torch.randn(example.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(example)
     best = 0.0
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         for _ in range(iterations):
             x = (x / x.norm().clamp_min(torch.finfo(x.dtype).tiny)).detach().requires_grad_()
             y = apply(x)
-            best = max(best, float(y.detach().norm()))
+            size = float(y.detach().norm())
+            if not math.isfinite(size):
+                return math.nan
+            best = max(best, size)
             (x,) = torch.autograd.grad(y, x, y.detach())
     return best
 

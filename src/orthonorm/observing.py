@@ -1,0 +1,32 @@
+"""A model run as it is written, so that hooks on its layers see every call."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import nn
+
+__all__ = ["LAYERS", "as_written"]
+
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+"""The types that are looked at."""
+
+
+@contextmanager
+def as_written(model: nn.Module) -> Iterator[nn.Module]:
+    """Give the module behind `torch.compile`, inside neither compiled code nor inference mode.
+
+    Code that was compiled before a hook was registered does not call it, and torch does not compile anew for hooks; in
+    inference mode nothing can be differentiated.
+
+    Example:
+        >>> import torch
+        >>> with as_written(torch.nn.Linear(2, 2)) as layer:
+        ...     layer(torch.zeros(1, 2)).requires_grad
+        True
+    """
+    # Where nothing has been compiled yet, Dynamo is not imported either, which takes seconds.
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with torch.inference_mode(False), eager:
+        yield getattr(model, "_orig_mod", model)

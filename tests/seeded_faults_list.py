@@ -1203,9 +1203,16 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the hook overlooks a lost direction",
         file="orthonorm/monitoring.py",
-        old="_LOST_RANK = 0.5",
-        new="_LOST_RANK = 1.5",
-        tests=("tests/test_monitoring.py::test_the_layer_that_broke_is_named",),
+        old="if layer.condition > _LOST_CONDITION or layer.error > _LOST_ERROR:",
+        new="if layer.error > 0.5:",
+        tests=("tests/test_monitoring.py::test_every_lost_direction_is_reported_and_the_cure_that_is_named_helps",),
+    ),
+    Fault(
+        name="the hook takes rounding for a lost direction",
+        file="orthonorm/monitoring.py",
+        old="_LOST_ERROR = 0.1",
+        new="_LOST_ERROR = 1e-3",
+        tests=("tests/test_monitoring.py::test_no_healthy_weight_is_reported",),
     ),
     Fault(
         name="a checkpoint may run code",

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import orthonorm as on
+from orthogonal_layers import free, matrix, weight
 
 
 def model() -> nn.Sequential:
@@ -51,6 +52,65 @@ def test_the_layer_that_broke_is_named(damage: Callable[[nn.Module], None], expe
         hook.look(7)
     assert [str(w.message).partition(":")[0] for w in caught] == ["step 7"] * len(expected)
     assert all(w.category is on.OrthogonalityWarning for w in caught)
+
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("method", ["eigh", "newton"])
+@pytest.mark.parametrize("dtype", [*HALF, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("n", "d"), [(3, 4), (16, 32), (64, 65)])
+def test_no_healthy_weight_is_reported(n: int, d: int, dtype: torch.dtype, method: str):
+    net = nn.Sequential(on.OrthogonalLinear(d, n, method=method, dtype=dtype))
+    for condition in (1.0, 1e2, 1e3) if dtype in HALF else (1.0, 1e3, 1e5, 1e6):
+        values = torch.logspace(0, -math.log10(condition), n, dtype=torch.float64)
+        with torch.no_grad():
+            free(net[0]).copy_(matrix(n, d, values))
+        assert on.weight_problems(net) == []
+
+
+def depend(V: torch.Tensor) -> None:
+    V[2] = V[0] + V[1]
+
+
+def repeat(V: torch.Tensor) -> None:
+    V[2] = V[0]
+
+
+def vanish(V: torch.Tensor) -> None:
+    V[2] = 0
+
+
+def spread(V: torch.Tensor) -> None:
+    """Lose the direction that all rows share: its share of each row is the smallest there is, 1/n."""
+    V -= V.mean(0)
+
+
+DAMAGES = [depend, repeat, vanish, spread]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("method", ["eigh", "newton"])
+@pytest.mark.parametrize(("n", "d"), [(16, 32), (128, 200)])
+def test_every_lost_direction_is_reported_and_the_cure_that_is_named_helps(damage, method: str, n: int, d: int):
+    net = nn.Sequential(on.OrthogonalLinear(d, n, method=method))
+    with torch.no_grad():
+        damage(free(net[0]))
+    assert torch.linalg.svdvals(weight(net[0]).detach())[-1] < 0.5
+    (problem,) = on.weight_problems(net)
+    assert problem.startswith("0.weight has lost rank: ")
+    assert "recenter_" in problem
+    assert on.weight_problems(on.recenter_(net)) == []
+    assert torch.linalg.svdvals(weight(net[0]).detach())[-1] > 0.99
+
+
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+@pytest.mark.parametrize("damage", [repeat, vanish])
+def test_a_lost_direction_of_half_precision_is_reported(damage, dtype: torch.dtype):
+    net = nn.Sequential(on.OrthogonalLinear(32, 16, dtype=dtype))
+    with torch.no_grad():
+        damage(free(net[0]))
+    assert len(on.weight_problems(net)) == 1
 
 
 def test_the_hook_logs_what_inspect_says_every_so_many_steps():

@@ -5,16 +5,24 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from .diagnostics import LayerReport, inspect
+from .functional.roots import relative_floor
 
 __all__ = ["OrthogonalityHook", "OrthogonalityWarning", "weight_metrics", "weight_problems"]
 
-_LOST_RANK = 0.5
-"""Orthogonality error from which a direction counts as lost: the error of a lost direction is 1."""
+# Note [when a direction counts as lost]
+# The error alone does not tell: of a lost direction u of n rows the largest entry of |W W^T - I| is max u_i^2, which
+# may be as low as 1/n, and the rounding of bfloat16 makes errors up to 2^-7 in a healthy weight. The condition of V
+# does: beyond the relative floor of its Gram matrix (Note [the relative floor]) the map itself lets directions fade,
+# whatever the type and n, and recenter_ completes them. A device without float64 has a higher floor, which the error
+# shows.
+_LOST_CONDITION = relative_floor(torch.float64) ** -0.5
+_LOST_ERROR = 0.1
 
 
 class OrthogonalityWarning(UserWarning):
@@ -45,6 +53,9 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
 
 def weight_problems(model: nn.Module) -> list[str]:
     """Return a sentence for each orthogonal weight that has lost rank or is not finite; none for a healthy model.
+
+    Rank counts as lost where the condition of V in a group exceeds 2e6, from where on W loses a direction, or the error
+    0.1.
 
     Args:
         model: a module with orthogonal weights.
@@ -143,7 +154,7 @@ def _problem(layer: LayerReport) -> str:
             f"{layer.weight} is not finite: V holds NaN or infinity, and so does its group of W. Look at the loss and "
             "the gradients of the step before, then load the last checkpoint."
         )
-    if layer.error > _LOST_RANK:
+    if layer.condition > _LOST_CONDITION or layer.error > _LOST_ERROR:
         return (
             f"{layer.weight} has lost rank: rows of V in one group became dependent (condition {layer.condition:.1g}, "
             f"error {layer.error:.2g}). Lower the rate, or call recenter_, which completes the lost directions."

@@ -41,6 +41,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_diagnostics.py::test_the_error_is_the_worst_groups_wherever_that_is",),
     ),
     Fault(
+        name="a parametrization behind the library's is not named",
+        file="orthonorm/diagnostics.py",
+        old="        if others:\n",
+        new="        if False:\n",
+        tests=("tests/test_diagnostics.py::test_a_parametrization_behind_the_librarys_is_named_and_not_measured",),
+    ),
+    Fault(
         name="the condition hides a group that is not finite",
         file="orthonorm/diagnostics.py",
         old="float(torch.tensor([1.0, *conditions], dtype=torch.float64).amax())",

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import orthonorm as on
-from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, map_of, matrix, name_of, scale
+from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, map_of, matrix, name_of, scale, weight
 
 # Below 1024 eps of the largest, an eigenvalue of V V^T counts as that much, so a singular value of V that is r times
 # the square root of that floor comes out as a singular value r of W.
@@ -156,6 +156,24 @@ def test_the_report_prints_as_a_table():
     assert all(line == line.rstrip() for line in lines)
 
 
+class Mask(nn.Module):
+    def forward(self, W: torch.Tensor) -> torch.Tensor:
+        return W * (torch.arange(W.shape[1]) % 2)
+
+
+def test_a_parametrization_behind_the_librarys_is_named_and_not_measured():
+    model: Any = nn.Sequential(on.OrthogonalLinear(8, 4), on.OrthogonalLinear(4, 3))
+    alone = on.inspect(model)
+    assert alone.note == ""
+    nn.utils.parametrize.register_parametrization(model[0], "weight", Mask())
+    assert error_of_rows(weight(model[0]).detach(), (4,)) > 0.1
+    assert on.orthogonality_error(model)["0.weight"] < 1e-6
+    masked = on.inspect(model)
+    assert masked.layers == alone.layers
+    note = "0.weight: the row is of the weight before Mask, which the layer applies to it"
+    assert str(masked) == f"{alone}\n{note}"
+
+
 def test_diagnostics_leave_the_model_as_it_was():
     model = on.OrthogonalLinear(8, 4, scale=True)
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -175,6 +193,16 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: on.inspect(nn.Sequential(nn.Linear(8, 4))),
         ValueError,
         r"this Sequential has no orthogonal weight",
+    ),
+    "report on the meta device": (
+        lambda: on.inspect(nn.Sequential(on.OrthogonalLinear(8, 4, device="meta"))),
+        ValueError,
+        r"0\.weight is on the meta device, which holds no values\. Call to_empty.*and load",
+    ),
+    "error on the meta device": (
+        lambda: on.orthogonality_error(on.OrthogonalLinear(8, 4, device="meta")),
+        ValueError,
+        r"weight is on the meta device",
     ),
     "error of no module": (lambda: on.orthogonality_error("model"), TypeError, r"torch\.nn\.Module; got str"),  # type: ignore[arg-type]
     "report of no module": (lambda: on.inspect([]), TypeError, r"torch\.nn\.Module; got list"),  # type: ignore[arg-type]

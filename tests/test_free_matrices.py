@@ -140,6 +140,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"this Linear has no orthogonal weight\. Call orthogonalize_ first",
     ),
+    "recenter_ on the meta device": (
+        lambda: on.recenter_(nn.Sequential(on.OrthogonalLinear(8, 4, device="meta"))),
+        ValueError,
+        r"0\.weight is on the meta device, which holds no values\. Call to_empty",
+    ),
     "recenter_ of no module": (lambda: on.recenter_("model"), TypeError, r"torch\.nn\.Module; got str"),  # type: ignore[arg-type]
     "decay below zero": (
         lambda: on.param_groups(nn.Linear(8, 4), weight_decay=-1.0),

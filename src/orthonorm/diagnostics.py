@@ -21,8 +21,10 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
 
     $$\max_{\text{groups}} \max_{ij} |W W^T - I|_{ij}, \quad \text{before the scale } g$$
 
-    It is measured on the weight that the layer uses, in its own type. A lost direction of V
-    shows as 1 for a zero row, 1/2 for two equal rows, at least 1/n in a group of n; NaN says that V is not finite.
+    It is measured on what the library's parametrization makes of V, in the type of the weight. Another parametrization
+    registered behind it, as a mask, acts on the result and is not looked at; `inspect` names it below its table. A lost
+    direction of V shows as 1 for a zero row, 1/2 for two equal rows, at least 1/n in a group of n; NaN says that V is
+    not finite.
 
     Args:
         model: a module with orthogonal weights, or an optimizer with weights on the Stiefel manifold.
@@ -33,7 +35,7 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
 
     Raises:
         TypeError: if `model` is neither.
-        ValueError: if it has no orthogonal weight.
+        ValueError: if it has no orthogonal weight, or one is on the meta device.
 
     Example:
         >>> import torch, orthonorm as on
@@ -72,7 +74,7 @@ class LayerReport:
     limit: int
     """Most rows that a group may hold."""
     error: float
-    """Largest |W W^T - I| over the groups, before the scale."""
+    """Largest |W W^T - I| over the groups, before the scale and any parametrization behind the library's."""
     condition: float
     """Largest condition number of V over the groups, after centring; 1e16 (round-off) to infinite where one is lost."""
     norm: float
@@ -87,7 +89,7 @@ class Inspection:
 
     layers: tuple[LayerReport, ...]
     note: str = ""
-    """What was assumed, where a file does not say it."""
+    """What was assumed, where a file does not say it; which weights another parametrization changes further."""
 
     def __str__(self) -> str:
         """Return the table, one row a weight, and the note below it."""
@@ -114,7 +116,7 @@ def inspect(model: nn.Module) -> Inspection:
         The reports, which print as a table.
 
     Raises:
-        ValueError: if the model has no orthogonal weight.
+        ValueError: if the model has no orthogonal weight, or one is on the meta device.
 
     Example:
         >>> import torch, orthonorm as on
@@ -124,14 +126,31 @@ def inspect(model: nn.Module) -> Inspection:
 
     Source: the quantities of equation (3) of the paper.
     """
-    return Inspection(tuple(report_weight(key, owner, V) for key, owner, V in _weights(model)))
+    return Inspection(tuple(report_weight(key, owner, V) for key, owner, V in _weights(model)), _behind(model))
 
 
 def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
     found = [(key, owner, free_matrix(module, name).detach()) for key, module, name, owner in orthogonal_weights(model)]
     if not found:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
+    for key, _, V in found:
+        if V.is_meta:
+            raise ValueError(
+                f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load "
+                "its weights first."
+            )
     return found
+
+
+def _behind(model: nn.Module) -> str:
+    """Return a line for each weight that another parametrization, registered behind the library's, changes further."""
+    lines = []
+    for key, module, name, _ in orthogonal_weights(model):
+        _, *others = module.parametrizations[name]  # type: ignore[index]
+        if others:
+            kinds = ", ".join(type(other).__name__ for other in others)
+            lines.append(f"{key}: the row is of the weight before {kinds}, which the layer applies to it")
+    return "\n".join(lines)
 
 
 def _error(owner: OrthogonalWeightNorm, V: Tensor) -> float:

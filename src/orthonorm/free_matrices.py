@@ -25,7 +25,8 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
         The model.
 
     Raises:
-        ValueError: if `norm` is not positive, or the model has no orthogonal weight, or one is sharded among ranks.
+        ValueError: if `norm` is not positive, or the model has no orthogonal weight, or one is sharded among ranks
+            or on the meta device.
 
     Example:
         >>> import torch, orthonorm as on
@@ -43,6 +44,11 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
     for key, module, name, _ in found:
         if getattr(free_matrix(module, name), "device_mesh", None) is not None:
             raise ValueError(f"{key} is sharded among ranks (DTensor). Call recenter_ before the model is sharded.")
+        if free_matrix(module, name).is_meta:
+            raise ValueError(
+                f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load "
+                "its weights before recenter_."
+            )
     with torch.no_grad():
         for _, module, name, owner in found:
             V = free_matrix(module, name)

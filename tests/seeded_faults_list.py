@@ -1280,6 +1280,20 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/paper/test_sequences.py::test_a_question_is_answered_seed_by_seed",),
     ),
     Fault(
+        name="input weights of gates are one block in a file's table",
+        file="orthonorm/checkpoints.py",
+        old="target = Target(name, blocks=_gates(key, tensors), input_weight=True)",
+        new="target = Target(name, input_weight=True)",
+        tests=("tests/test_checkpoints.py::test_what_the_names_shapes_and_scales_of_a_file_tell_is_used",),
+    ),
+    Fault(
+        name="the gates of a projected layer are counted by its projection",
+        file="orthonorm/checkpoints.py",
+        old="(projection or recurrent)[1]",
+        new="recurrent[1]",
+        tests=("tests/test_checkpoints.py::test_what_the_names_shapes_and_scales_of_a_file_tell_is_used",),
+    ),
+    Fault(
         name="the filter of inspect_file is not asked",
         file="orthonorm/checkpoints.py",
         old="for plain, key in free.items() if keep(plain)]",

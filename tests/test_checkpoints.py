@@ -45,6 +45,48 @@ def test_a_converted_models_file_has_the_models_table(save: Callable, tmp_path: 
     }
 
 
+def padded() -> nn.Module:
+    return nn.ModuleList([nn.Embedding(7, 4, padding_idx=2), nn.EmbeddingBag(5, 9, padding_idx=0), nn.Linear(4, 3)])
+
+
+def transposed() -> nn.Module:
+    return nn.ModuleList([nn.ConvTranspose1d(6, 4, 3), nn.ConvTranspose2d(4, 6, 3, groups=2), nn.Conv2d(4, 6, 3)])
+
+
+def recurrent() -> nn.Module:
+    cells = [nn.LSTMCell(6, 4), nn.GRUCell(3, 5), nn.RNNCell(7, 4)]
+    return nn.ModuleList([nn.LSTM(6, 4, num_layers=2, bidirectional=True), nn.GRU(4, 6), nn.RNN(5, 3), *cells])
+
+
+def projected() -> nn.Module:
+    return nn.ModuleList([nn.LSTM(7, 5, proj_size=3)])
+
+
+# Without a scale nothing says which tables have padding and which kernels are transposed.
+TOLD = [
+    (padded, True), (transposed, True), (recurrent, True), (recurrent, False), (projected, True), (projected, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("group_size", [None, 3])
+@pytest.mark.parametrize(("make", "scale"), TOLD, ids=[f"{make.__name__}, scale={scale}" for make, scale in TOLD])
+def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
+    make: Callable[[], nn.Module], scale: bool, group_size: int | None, tmp_path: Path
+):
+    config = on.OLMConfig(input_weights=True, scale=scale, group_size=group_size)
+    model = on.orthogonalize_(make(), config, lambda _, fqn: fqn != "")
+    found = on.inspect_file(save_pt(model.state_dict(), tmp_path / "model"), config)
+    assert {row.weight: row for row in found.layers} == {row.weight: row for row in on.inspect(model).layers}
+
+
+@pytest.mark.parametrize(("shape", "entries"), [((7, 4), 6), ((7, 4), 3), ((6, 4, 3), 10), ((6, 4, 3), 16)])
+def test_a_scale_that_fits_no_layout_is_refused_by_name(shape: tuple[int, ...], entries: int, tmp_path: Path):
+    keys = ("parametrizations.weight.original", "parametrizations.weight.0.scale")
+    state = {f"table.{keys[0]}": torch.ones(shape), f"table.{keys[1]}": torch.ones(entries)}
+    with pytest.raises(ValueError, match=rf"table\.weight has a scale of {entries} entries.*Leave it out by a filter"):
+        on.inspect_file(save_pt(state, tmp_path / "model"))
+
+
 def test_a_folded_models_file_shows_which_weights_are_orthogonal(tmp_path: Path):
     plain = on.fold(network())
     table = {row.weight: row for row in on.inspect_file(save_pt(plain.state_dict(), tmp_path / "m"), CONFIG).layers}

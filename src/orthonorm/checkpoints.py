@@ -13,6 +13,7 @@ from .convert import OLMConfig
 from .diagnostics import Inspection, LayerReport, report_weight
 from .functional.errors import group_errors
 from .functional.precision import in_float64
+from .functional.rows import as_rows
 from .functional.scaling import row_norms
 from .layer_rules import Target
 from .parametrizations import OrthogonalWeightNorm
@@ -29,8 +30,10 @@ def inspect_file(
 
     A checkpoint of a converted model holds V and the scale, and its rows say what the model computes from them. In one
     of a plain or folded model every tensor of two or more dimensions gets a row, whose error is that of the tensor
-    itself: small where it is orthogonal. A file does not say how rows were grouped, so that is asked for; the kernel of
-    a transposed or grouped convolution is taken as it lies, `(first dimension, rest)`.
+    itself: small where it is orthogonal. A file does not say how rows were grouped, so that is asked for; gates of
+    recurrent layers are known from the shapes of their weights. The kernel of a transposed or grouped convolution is
+    taken as it lies, `(first dimension, rest)`, and a table's padding row as any other, unless a learned scale, which
+    has one entry a row, tells that a kernel is transposed or that a row of zeros is padding.
 
     Args:
         path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A
@@ -43,7 +46,7 @@ def inspect_file(
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file holds no tensor to look at, or is not of these kinds.
+        ValueError: if the file holds no tensor to look at, or is not of these kinds; if a learned scale does not fit V.
         ImportError: if the file is `.safetensors` and that package is missing.
 
     Example:
@@ -64,7 +67,7 @@ def inspect_file(
         rows = [_free_row(plain, key, tensors, config) for plain, key in free.items() if keep(plain)]
     else:
         matrices = {key: W for key, W in tensors.items() if _is_matrix(W)}
-        rows = [_plain_row(key, W, config) for key, W in matrices.items() if keep(key)]
+        rows = [_plain_row(key, tensors, config) for key in matrices if keep(key)]
         free = matrices
         note += "\nno V is in the file, so it is a plain or folded model's: every matrix has a row, a classifier's too"
     if not free:
@@ -98,7 +101,7 @@ def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tu
         found = {key: W for key, W in tensors.items() if _is_matrix(W)}
     if not found:
         raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
-    return [(key, _owner(key.rpartition(".")[2], V, config), V) for key, V in found.items()]
+    return [(key, _owner(key, V, config, tensors), V) for key, V in found.items()]
 
 
 def _is_matrix(W: Tensor) -> bool:
@@ -159,20 +162,55 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is not a whole .safetensors file ({error}).") from error
 
 
-def _owner(name: str, tensor: Tensor, config: OLMConfig, scale: Tensor | None = None) -> OrthogonalWeightNorm:
+def _owner(
+    key: str, V: Tensor, config: OLMConfig, tensors: dict[str, Tensor], scale: Tensor | None = None
+) -> OrthogonalWeightNorm:
     """Return the parametrization that a tensor of this name would have: gates and fused projections by their names."""
-    d = tensor.shape[1:].numel()
+    name = key.rpartition(".")[2]
+    layout = _layout(key, V, scale)
+    d = as_rows(V, groups=layout.get("groups", 1), transposed=layout.get("transposed", False)).shape[-1]
     target = Target(name)
-    if name.startswith("weight_hh") and len(tensor) and len(tensor) % d == 0:
-        target = Target(name, {"center": False, "group_size": None}, blocks=len(tensor) // d)
+    if name.startswith("weight_hh") and (gates := _gates(key, tensors)):
+        target = Target(name, {"center": False, "group_size": None}, blocks=gates)
+    elif name.startswith("weight_ih"):
+        target = Target(name, blocks=_gates(key, tensors), input_weight=True)
     elif name == "in_proj_weight":
         target = Target(name, blocks=3)
     options: dict[str, Any] = config.options_for(target, d) | {"scale": scale is not None}
-    owner = OrthogonalWeightNorm(tensor, **options, label=name)
+    owner = OrthogonalWeightNorm(V, **options, **layout, label=key)
     if scale is not None:
         with torch.no_grad():
-            owner.scale.copy_(scale)  # type: ignore[union-attr]
+            owner.scale.copy_(scale.flatten())  # type: ignore[union-attr]
     return owner
+
+
+def _gates(key: str, tensors: dict[str, Tensor]) -> int | None:
+    """Return how many gates a recurrent layer has, by the shapes of its weights; None where they do not say."""
+    prefix, _, name = key.rpartition("weight_")  # weight_ih_l0_reverse, or weight_ih of a cell
+    shapes = {_plain_key(other) or other: tensor.shape for other, tensor in tensors.items()}
+    recurrent, projection = (shapes.get(f"{prefix}weight_{kind}{name[2:]}") for kind in ("hh", "hr"))
+    if recurrent is None:
+        return None
+    rows, size = recurrent[0], (projection or recurrent)[1]
+    return rows // size if size and rows % size == 0 else None
+
+
+def _layout(key: str, V: Tensor, scale: Tensor | None) -> dict[str, Any]:
+    """Return how the rows of V lie, where a scale of one entry a row tells: transposed, or with a padding row."""
+    entries = len(V) if scale is None else scale.numel()
+    if entries == len(V):
+        return {}
+    zero = V.flatten(1).any(1).logical_not().nonzero().flatten().tolist()
+    if V.ndim == 2 and entries == len(V) - 1 and len(zero) == 1:
+        return {"constant_row": zero[0]}
+    groups = entries // max(1, V.shape[1])
+    if V.ndim > 2 and groups > 0 and entries == groups * V.shape[1] and len(V) % groups == 0:
+        return {"groups": groups, "transposed": True}
+    raise ValueError(
+        f"{key} has a scale of {entries} entries for a V of shape {tuple(V.shape)}, which fits neither its rows, nor "
+        "those of a transposed kernel, nor a table with one padding row of zeros. Leave it out by a filter, or load "
+        "the model and call inspect on it."
+    )
 
 
 def _plain_key(key: str) -> str:
@@ -183,13 +221,14 @@ def _plain_key(key: str) -> str:
 
 def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
     scale = tensors.get(key.removesuffix("original") + "0.scale")
-    owner = _owner(plain.rpartition(".")[2], tensors[key], config, scale)
+    owner = _owner(plain, tensors[key], config, tensors, scale)
     return report_weight(plain, owner, tensors[key])
 
 
-def _plain_row(key: str, W: Tensor, config: OLMConfig) -> LayerReport:
+def _plain_row(key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
     """Return a row whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
-    owner = _owner(key.rpartition(".")[2], W, config)
+    W = tensors[key]
+    owner = _owner(key, W, config, tensors)
     rows = in_float64(owner.rows(W))
     norms = row_norms(rows).unsqueeze(-1)
     unit = rows / torch.where(norms > 0, norms, 1.0)  # a zero row stays one, an error of 1

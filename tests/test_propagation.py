@@ -1,5 +1,6 @@
 """`signal_propagation` against Theorem 1 of the paper, and against derivatives taken by hand."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -270,6 +271,15 @@ class Pair(nn.Module):
         return {"y": self.layer(x)}
 
 
+@torch.inference_mode()
+def built_in_inference_mode() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3))
+
+
+def test_a_copy_of_a_model_built_in_inference_mode_has_signals():
+    assert len(on.signal_propagation(copy.deepcopy(built_in_inference_mode()), torch.randn(5, 4))) == 1
+
+
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no layer": (
         lambda: on.signal_propagation(nn.ReLU(), torch.ones(2, 4)),
@@ -290,6 +300,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: on.signal_propagation(nn.Linear(4, 3), torch.ones(2, 4), gradient=torch.ones(2, 4)),
         ValueError,
         r"gradient must have the shape of the model's output, \(2, 3\); got \(2, 4\)",
+    ),
+    "built in inference mode": (
+        lambda: on.signal_propagation(built_in_inference_mode(), torch.ones(2, 4)),
+        ValueError,
+        r"0\.weight was made in torch\.inference_mode.*copy\.deepcopy",
     ),
     "no tensor returned": (
         lambda: on.signal_propagation(Pair(), torch.ones(2, 4)),

@@ -57,7 +57,8 @@ def signal_propagation(
 
     Raises:
         TypeError: if `model` is not a module, or it does not return a tensor.
-        ValueError: if the batch has fewer than 2 samples or the model has no Linear or convolution.
+        ValueError: if the batch has fewer than 2 samples, the model has no Linear or convolution, or it was built in
+            inference mode.
 
     Example:
         >>> import torch, orthonorm as on
@@ -78,6 +79,7 @@ def signal_propagation(
         }
         if not layers:
             raise ValueError(f"this {type(model).__name__} has no Linear or convolution layer to look at.")
+        _check_differentiable(model)
         calls, output = _record_calls(model, layers, inputs)
         if gradient is None:
             gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
@@ -90,6 +92,16 @@ def signal_propagation(
         return [
             _signal(layers[module], module, x, s, grad) for (module, x, s), grad in zip(calls, at_outputs, strict=True)
         ]
+
+
+def _check_differentiable(model: nn.Module) -> None:
+    """Refuse a model that was built in inference mode: torch differentiates nothing that saves such tensors."""
+    made = [name for name, parameter in model.named_parameters() if parameter.is_inference()]
+    if made:
+        raise ValueError(
+            f"{made[0]} was made in torch.inference_mode, so no gradient goes through it. Build the model outside, or "
+            "pass a copy made outside (copy.deepcopy(model))."
+        )
 
 
 def _gradients(output: Tensor, tensors: list[Tensor], gradient: Tensor) -> list[Tensor | None]:

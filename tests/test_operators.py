@@ -260,6 +260,14 @@ def test_norms_are_found_in_inference_mode():
         assert on.operator_norms(nn.Conv1d(4, 4, 3), torch.zeros(1, 4, 5))[0].lower > 0
 
 
+@pytest.mark.parametrize("dim", range(2, 12))
+def test_round_off_leaves_the_bounds_in_order(dim: int):
+    for layer in (nn.Linear(dim, dim), nn.Conv1d(dim, dim, 1)):
+        x = torch.zeros(1, dim) if isinstance(layer, nn.Linear) else torch.zeros(1, dim, 3)
+        for found in (on.chain_norm(layer, x), *on.operator_norms(layer, x)):
+            assert found.lower <= found.upper
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("method", [False, True], ids=["torch.compile", "module.compile"])
 def test_a_compiled_model_that_has_run_has_the_norms_of_the_model(method: bool):
@@ -272,6 +280,7 @@ def test_a_compiled_model_that_has_run_has_the_norms_of_the_model(method: bool):
     with torch.no_grad():
         model.eval()(x)
     assert (on.operator_norms(model, x), on.chain_norm(model, x)) == expected
+    assert on.chain_norm(nn.Sequential(model), x) == expected[1]
 
 
 def test_the_global_random_state_is_left_alone():

@@ -117,11 +117,12 @@ def chain_norm(chain: nn.Module, inputs: Float[Tensor, "batch *rest"], *, iterat
                 x = module(x)
             upper *= _upper(fqn, module, (before, x.shape))[0] if constant is None else constant
         lower = _derivative_norm([module for _, module in steps], inputs[:1], iterations)
-    return LayerOperator("chain", lower, upper, None, "product of the layers")
+    return LayerOperator("chain", min(lower, upper), upper, None, "product of the layers")
 
 
 def _steps(fqn: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield name and module of each step of a chain, through `Sequential`s in it; one that stands twice, twice."""
+    module = getattr(module, "_orig_mod", module)  # behind torch.compile
     if type(module).forward is not nn.Sequential.forward:
         yield fqn, module
         return
@@ -215,7 +216,7 @@ def _layer_operator(fqn: str, module: nn.Module, shapes: _Shapes, iterations: in
     assert isinstance(module, nn.modules.conv._ConvNd)
     example = module.weight.new_zeros((1, *shapes[0][-len(module.kernel_size) - 1 :]))
     lower = linear_map_norm(_frozen(module, None), example, iterations=iterations)
-    return LayerOperator(fqn, lower, upper, None, how)
+    return LayerOperator(fqn, min(lower, upper), upper, None, how)  # round-off may have it above
 
 
 _BOUND = "power iteration and bound"

@@ -296,7 +296,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="a batch of gradients is taken for one",
-        file="orthonorm/functional/transformation.py",
+        file="orthonorm/functional/mapped.py",
         old="if dim is None else x.movedim(dim, 0)",
         new="if dim is None else x[:1].expand_as(x)",
         tests=("tests/functional/test_transforms.py::test_a_batch_of_gradients_is_a_loop",),

@@ -48,6 +48,15 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_diagnostics.py::test_an_ill_group_does_not_hide_one_that_is_not_finite",),
     ),
     Fault(
+        name="the diagnostic of an optimizer hides a group that is not finite",
+        file="orthonorm/diagnostics.py",
+        old="float(torch.tensor(worst, dtype=torch.float64).amax())",
+        new="max(worst)",
+        tests=(
+            "tests/test_diagnostics.py::test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others",
+        ),
+    ),
+    Fault(
         name="the condition is of V before centring",
         file="orthonorm/diagnostics.py",
         old="centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows",

@@ -52,9 +52,7 @@ FAULTS: tuple[Fault, ...] = (
         file="orthonorm/diagnostics.py",
         old="float(torch.tensor(worst, dtype=torch.float64).amax())",
         new="max(worst)",
-        tests=(
-            "tests/test_diagnostics.py::test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others",
-        ),
+        tests=("tests/test_diagnostics.py::test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others",),
     ),
     Fault(
         name="the condition is of V before centring",
@@ -646,15 +644,31 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="products keep the user's reduced precision",
         file="orthonorm/optim/base.py",
-        old='backend.fp32_precision = "ieee"',
-        new="backend.fp32_precision = backend.fp32_precision",
-        tests=("tests/optim/test_resources.py::test_the_users_matmul_precision_is_restored",),
+        old="with without_autocast(first.device), full_float32(first.device, first.dtype):",
+        new="with without_autocast(first.device):",
+        tests=("tests/optim/test_resources.py::test_a_step_is_in_full_precision_and_leaves_the_users_settings[high]",),
+    ),
+    Fault(
+        name="a step writes an inherited precision over the setting that inherits it",
+        file="orthonorm/optim/matmul_precision.py",
+        old='places = (("generic", "all"), (backend, "all"), (backend, "matmul"))',
+        new='places = ((backend, "matmul"),)',
+        tests=(
+            "tests/optim/test_resources.py::test_a_step_is_in_full_precision_and_leaves_the_users_settings[the root]",
+        ),
+    ),
+    Fault(
+        name="a step takes its full precision from another thread's",
+        file="orthonorm/optim/matmul_precision.py",
+        old="if not self._steps:",
+        new="if True:",
+        tests=("tests/optim/test_resources.py::test_steps_of_two_threads_that_overlap_leave_the_users_settings",),
     ),
     Fault(
         name="a step follows autocast",
         file="orthonorm/optim/base.py",
-        old="with without_autocast(device):",
-        new="with torch.autocast(device.type, enabled=torch.is_autocast_enabled(device.type)):",
+        old="with without_autocast(first.device), full_float32(first.device, first.dtype):",
+        new="with full_float32(first.device, first.dtype):",
         tests=("tests/optim/test_resources.py::test_a_step_does_not_follow_autocast",),
     ),
     Fault(

@@ -1,8 +1,7 @@
 """What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from orthonorm.functional.stiefel import project
 from orthonorm.nearest_name import nearest_name
 
 from .blocks import Blocks, batches, grad_of
+from .matmul_precision import full_float32
 from .shards import check_shard
 
 __all__ = ["Params", "Start", "StiefelOptimizer", "check_number"]
@@ -142,7 +142,8 @@ class StiefelOptimizer(Optimizer):
                     )
             self._begin_step(group, params)
             for blocks in batches(params, group["group_size"]):
-                with _full_precision(blocks.params[0].device):
+                first = blocks.params[0]
+                with without_autocast(first.device), full_float32(first.device, first.dtype):
                     self._manifold_step(group, blocks)
         return loss
 
@@ -189,28 +190,6 @@ def _check_names(names: list[str]) -> None:
                 "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
                 "and give its weight to this one"
             )
-
-
-@contextmanager
-def _full_precision(device: torch.device) -> Iterator[None]:
-    """Products in full float32: the three digits of TF32 or autocast would leave weights 1e-3 off the manifold."""
-    # Since torch 2.9 each backend has a setting of its own, and the common one cannot be read once they differ.
-    settings = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-    backends: list[Any] = [backend for backend in settings if hasattr(backend, "fp32_precision")]
-    before = [backend.fp32_precision for backend in backends]
-    common = None if backends else torch.get_float32_matmul_precision()
-    try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        if common is not None:
-            torch.set_float32_matmul_precision("highest")
-        with without_autocast(device):
-            yield
-    finally:
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
-        if common is not None:
-            torch.set_float32_matmul_precision(common)
 
 
 def _check_param(param: Tensor, group_size: int | None, shards: bool) -> None:

@@ -629,14 +629,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="the start is left off the manifold",
-        file="orthonorm/optim/base.py",
-        old="moving.scatter(moving.params, project(moving.stack(moving.params)))",
-        new="project(moving.stack(moving.params))",
+        file="orthonorm/optim/start.py",
+        old="part.blocks.scatter(part.blocks.params, W)",
+        new="pass",
         tests=("tests/optim/test_contract.py::test_a_start_off_the_manifold_is_projected_and_said_so",),
     ),
     Fault(
         name="every new optimizer projects again",
-        file="orthonorm/optim/base.py",
+        file="orthonorm/optim/start.py",
         old="off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()",
         new="off = (errors >= 0).tolist()",
         tests=("tests/optim/test_contract.py::test_torchs_orthogonal_start_is_left_alone",),
@@ -1434,10 +1434,19 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     Fault(
-        name="a start of zeros is not told",
+        name="a group is put on the manifold before the next one is checked",
         file="orthonorm/optim/base.py",
-        old="zero.update(id(param) for param in blocks.where(nothing).params)",
-        new="pass",
+        old="if not self._constructing:",
+        new="if True:",
+        tests=(
+            "tests/optim/test_errors.py::test_an_optimizer_that_is_refused_has_moved_nothing[a bias in another group]",
+        ),
+    ),
+    Fault(
+        name="a start of zeros is not told",
+        file="orthonorm/optim/start.py",
+        old="{id(param) for param in nothing.params}",
+        new="set()",
         tests=("tests/optim/test_errors.py::test_a_start_of_zeros_is_told_from_one_that_has_a_nearest_matrix[zeros]",),
     ),
     Fault(

@@ -184,6 +184,44 @@ def test_a_refused_group_leaves_the_optimizer_as_it_was():
     assert len(optimizer.param_groups) == 1
 
 
+# Makes an optimizer over a weight that is off the manifold, and over what no optimizer takes.
+REFUSED = {
+    "decay for nobody": lambda off: StiefelSGD([off], weight_decay=0.1),
+    "not finite": lambda off: StiefelSGD([off, weight(value=torch.nan)]),
+    "not finite in another group": lambda off: StiefelAdam([{"params": [off]}, {"params": [weight(value=torch.inf)]}]),
+    "a bias in another group": lambda off: StiefelAdam([{"params": [off]}, {"params": [weight((4,))]}]),
+    "misspelled in another group": lambda off: StiefelSGD([{"params": [off]}, {"params": [weight()], "manifol": True}]),
+    "in two groups": lambda off: StiefelSGD([{"params": [off]}, {"params": [off]}]),
+    "not finite, added later": lambda off: sgd().add_param_group({"params": [off, weight(value=torch.nan)]}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # a move is told first, and as an error it would not happen
+@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
+def test_an_optimizer_that_is_refused_has_moved_nothing(make):
+    off = weight()
+    with pytest.raises(ValueError):  # noqa: PT011 (which one is tested above)
+        make(off)
+    assert torch.equal(off, weight())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("make", [sgd, lambda off: sgd().add_param_group({"params": [off]})], ids=["new", "added"])
+def test_where_the_warning_is_an_error_nothing_is_moved(make):
+    off = weight()
+    with pytest.raises(UserWarning, match="moved 1 of 1"):
+        make(off)
+    assert torch.equal(off, weight())
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_group_whose_warning_is_an_error_is_not_added():
+    optimizer = sgd()
+    with pytest.raises(UserWarning, match="moved 1 of 1"):
+        optimizer.add_param_group({"params": [weight()]})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_names_of_their_own_that_begin_as_an_option_stay_in_the_group():
     tags = {"weight_decay_scale": 2.0, "momentum_decay": 4e-3, "lr_scale": 0.5}
     assert tags.items() <= group(**tags).param_groups[0].items()

@@ -1,28 +1,23 @@
 """What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
 
-import warnings
 from collections.abc import Callable, Iterable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import check_group_arguments
-from orthonorm.functional.layout import matrix_layout
 from orthonorm.functional.precision import without_autocast
 from orthonorm.functional.retractions import check_pair
-from orthonorm.functional.stiefel import project
 from orthonorm.nearest_name import nearest_name
 
 from .blocks import Blocks, batches, grad_of
 from .matmul_precision import full_float32
-from .shards import check_shard
+from .start import check_weight, put_on_manifold
 
-__all__ = ["Params", "Start", "StiefelOptimizer", "check_number"]
+__all__ = ["Params", "StiefelOptimizer", "check_number"]
 
 # Keys that torch itself, or one of its schedulers, puts into a group: near to an option, and no slip for it.
 _TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
@@ -30,37 +25,25 @@ _TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
-class Start(NamedTuple):
-    """What became of a group's weights when the group was added."""
-
-    moved: int
-    total: int
-    worst: float
-    zero: int
-
-
 class StiefelOptimizer(Optimizer):
     """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
 
     _takes_shards = False
+    _constructing = False
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        self._starts: list[Start] | None = []
         check_number("weight_decay", defaults["weight_decay"])
+        self._constructing = True
         super().__init__(params, defaults)
-        starts, self._starts = self._starts, None
-        groups_on = [group["manifold"] for group in self.param_groups]
-        if defaults["weight_decay"] != 0 and all(groups_on):
+        on_manifold = [group for group in self.param_groups if group["manifold"]]
+        if defaults["weight_decay"] != 0 and len(on_manifold) == len(self.param_groups):
             raise ValueError(
                 f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with "
                 "manifold=False and there is none (a weight with orthonormal rows has a constant "
                 "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
             )
-        _tell(starts, type(self).__name__, stacklevel=4)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._starts = None
+        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4)
+        self._constructing = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its weights are put on the manifold if they are off it.
@@ -84,20 +67,19 @@ class StiefelOptimizer(Optimizer):
             group["weight_decay"] = 0.0
         self._check_options({**self.defaults, **group})
         super().add_param_group(group)
+        added = self.param_groups[-1]
         if not on_manifold:
             return
         try:
-            _check_names(self.param_groups[-1].get("param_names", []))
-            for param in self.param_groups[-1]["params"]:
-                _check_param(param, self.param_groups[-1]["group_size"], self._takes_shards)
-            start = _put_on_manifold(self.param_groups[-1])
-        except (TypeError, ValueError):
+            _check_names(added.get("param_names", []))
+            for param in added["params"]:
+                check_weight(param, added["group_size"], self._takes_shards)
+            # The constructor moves weights when all of its groups are checked.
+            if not self._constructing:
+                put_on_manifold([added], type(self).__name__, stacklevel=3)
+        except BaseException:
             self.param_groups.pop()
             raise
-        if self._starts is None:
-            _tell([start], type(self).__name__, stacklevel=3)
-        else:
-            self._starts.append(start)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         if not isinstance(options["manifold"], bool):
@@ -190,69 +172,3 @@ def _check_names(names: list[str]) -> None:
                 "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
                 "and give its weight to this one"
             )
-
-
-def _check_param(param: Tensor, group_size: int | None, shards: bool) -> None:
-    if isinstance(param, UninitializedParameter):
-        raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
-    if getattr(param, "device_mesh", None) is not None:
-        if not shards:
-            raise TypeError(
-                "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
-                "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
-            )
-        check_shard(param, group_size)
-    if param.is_complex():
-        raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
-    if param.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
-            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
-        )
-    matrix_layout(param.shape, group_size)
-
-
-@torch.no_grad()
-def _put_on_manifold(group: dict[str, Any]) -> Start:
-    """Project weights that are farther from the manifold than rounding explains."""
-    moved, zero, worst = set(), set(), 0.0
-    for blocks in batches(group["params"], group["group_size"]):
-        W = blocks.stack(blocks.params)
-        if not bool(torch.isfinite(W).all()):
-            raise ValueError(
-                f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
-                "initialise it first"
-            )
-        # Squares past the range of the type leave inf - inf: as far off as can be, and NaN compares as nothing.
-        errors = group_errors(W).squeeze(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)
-        # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
-        off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
-        if any(off):
-            nothing = (W == 0).all(-1).all(-1).tolist()
-            zero.update(id(param) for param in blocks.where(nothing).params)
-            worst = max(worst, errors.max().item())
-            moving = blocks.where(off)
-            moving.scatter(moving.params, project(moving.stack(moving.params)))
-            moved.update(id(param) for param in moving.params)
-    return Start(len(moved), len(group["params"]), worst, len(zero))
-
-
-def _tell(starts: list[Start], name: str, stacklevel: int) -> None:
-    """Warn if weights were moved, at the line of the user's call."""
-    moved, zero = sum(start.moved for start in starts), sum(start.zero for start in starts)
-    if moved:
-        of_zeros = (
-            f". In {zero} of them all rows, or those of a group, were zero, to which every orthonormal matrix is "
-            "equally near: they are an arbitrary one now"
-            if zero
-            else ""
-        )
-        warnings.warn(
-            f"{name} moved {moved} of {sum(start.total for start in starts)} weights onto the "
-            f"manifold: the largest |W W^T - I| was {max(start.worst for start in starts):.2g}, and "
-            "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
-            f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
-            "instance, to keep the weights as they are. The free matrix V of a layer that "
-            "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer",
-            stacklevel=stacklevel,
-        )

@@ -1443,6 +1443,15 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     Fault(
+        name="a group is stepped before the next one's gradients are checked",
+        file="orthonorm/optim/base.py",
+        old="""            self._check_gradients(group, params)
+        for group, params in stepping:
+""",
+        new="            self._check_gradients(group, params)\n",
+        tests=("tests/optim/test_errors.py::test_a_step_that_a_sparse_gradient_forbids_moves_nothing[StiefelSGD]",),
+    ),
+    Fault(
         name="a start of zeros is not told",
         file="orthonorm/optim/start.py",
         old="{id(param) for param in nothing.params}",

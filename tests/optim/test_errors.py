@@ -40,14 +40,14 @@ def weight(shape=(3, 5), dtype=torch.float32, value=1.0):
     return nn.Parameter(torch.full(shape, value, dtype=dtype))
 
 
-def sparse_step():
-    """A step with a sparse gradient."""
-    table = nn.Embedding(5, 3, sparse=True, dtype=torch.float64)
+def with_sparse_gradient(cls, **options):
+    """An optimizer over a group with a dense gradient and, after it, one with a sparse gradient; and the weights."""
+    dense, table = nn.Parameter(torch.ones(4)), nn.Embedding(5, 3, sparse=True, dtype=torch.float64)
     with torch.no_grad():
         table.weight.copy_(on_manifold((5, 3)))
-    optimizer = StiefelSGD(table.parameters())
-    table(torch.tensor([1])).sum().backward()
-    optimizer.step()
+    optimizer = cls([{"params": [dense], "manifold": False}, {"params": [table.weight], **options}], lr=0.1)
+    (table(torch.tensor([1])).sum() + dense.sum()).backward()
+    return optimizer, [dense, table.weight]
 
 
 def named(module, name):
@@ -133,7 +133,26 @@ CASES = {
         r"weight of shape \(3, 5\) has entries that are not finite",
     ),
     "lazy": (lambda: sgd(nn.LazyLinear(3).weight), ValueError, "lazy parameter has no shape yet; run one forward"),
-    "sparse": (sparse_step, TypeError, "dense gradient, got torch.sparse_coo"),
+    "sparse": (
+        lambda: with_sparse_gradient(StiefelSGD)[0].step(),
+        TypeError,
+        "on the manifold needs a dense gradient, got torch.sparse_coo; .*sparse=False or set manifold=False",
+    ),
+    "sparse with decay": (
+        lambda: with_sparse_gradient(StiefelSGD, manifold=False, weight_decay=0.1)[0].step(),
+        TypeError,
+        "weight decay needs a dense gradient.*or set weight_decay=0",
+    ),
+    "sparse for Adam": (
+        lambda: with_sparse_gradient(StiefelAdam)[0].step(),
+        TypeError,
+        "StiefelAdam needs a dense gradient, got torch.sparse_coo; .*torch.optim.SparseAdam",
+    ),
+    "sparse for Adam off the manifold": (
+        lambda: with_sparse_gradient(StiefelAdam, manifold=False)[0].step(),
+        TypeError,
+        "StiefelAdam needs a dense gradient, got torch.sparse_coo; .*torch.optim.SparseAdam",
+    ),
     "tall": (lambda: project(torch.ones(5, 3)), ValueError, r"n <= d, got \(5, 3\); pass the transpose W.mT"),
     "vector": (lambda: unwrap(project)(torch.ones(5)), ValueError, r"got \(5,\)"),
     "half": (lambda: project(torch.ones(3, 5).half()), TypeError, "float32 or float64, got torch.float16"),
@@ -187,7 +206,7 @@ def test_a_refused_group_leaves_the_optimizer_as_it_was():
 # Makes an optimizer over a weight that is off the manifold, and over what no optimizer takes.
 REFUSED = {
     "decay for nobody": lambda off: StiefelSGD([off], weight_decay=0.1),
-    "not finite": lambda off: StiefelSGD([off, weight(value=torch.nan)]),
+    "not finite": lambda off: StiefelSGD([off, weight((2, 4), value=torch.nan)]),
     "not finite in another group": lambda off: StiefelAdam([{"params": [off]}, {"params": [weight(value=torch.inf)]}]),
     "a bias in another group": lambda off: StiefelAdam([{"params": [off]}, {"params": [weight((4,))]}]),
     "misspelled in another group": lambda off: StiefelSGD([{"params": [off]}, {"params": [weight()], "manifol": True}]),
@@ -203,6 +222,26 @@ def test_an_optimizer_that_is_refused_has_moved_nothing(make):
     with pytest.raises(ValueError):  # noqa: PT011 (which one is tested above)
         make(off)
     assert torch.equal(off, weight())
+
+
+@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
+def test_a_step_that_a_sparse_gradient_forbids_moves_nothing(cls):
+    optimizer, weights = with_sparse_gradient(cls)
+    before = [param.detach().clone() for param in weights]
+    with pytest.raises(TypeError, match="dense gradient"):
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(weights, before, strict=True))
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_an_ordinary_group_takes_a_sparse_gradient_as_torch_does(momentum):
+    optimizer, weights = with_sparse_gradient(StiefelSGD, manifold=False, momentum=momentum)
+    twin, twins = with_sparse_gradient(lambda groups, lr: torch.optim.SGD(groups, lr), momentum=momentum)
+    for _ in range(2):
+        optimizer.step()
+        twin.step()
+    assert all(torch.equal(a, b) for a, b in zip(weights, twins, strict=True))
 
 
 @pytest.mark.filterwarnings("error")

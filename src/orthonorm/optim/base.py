@@ -104,30 +104,40 @@ class StiefelOptimizer(Optimizer):
             What the closure returned, or `None`.
 
         Raises:
-            TypeError: a weight on the manifold has a sparse gradient.
+            TypeError: a weight has a sparse gradient that its group cannot take. No weight is stepped then.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            params = [param for param in group["params"] if param.grad is not None]
+        stepping = [
+            (group, [param for param in group["params"] if param.grad is not None]) for group in self.param_groups
+        ]
+        for group, params in stepping:
+            self._check_gradients(group, params)
+        for group, params in stepping:
             if not group["manifold"]:
                 self._euclidean_step(group, params)
                 continue
-            for param in params:
-                if grad_of(param).layout is not torch.strided:
-                    raise TypeError(
-                        "a weight on the manifold needs a dense gradient, got "
-                        f"{grad_of(param).layout}; build the layer with sparse=False or set "
-                        "manifold=False for this group"
-                    )
             self._begin_step(group, params)
             for blocks in batches(params, group["group_size"]):
                 first = blocks.params[0]
                 with without_autocast(first.device), full_float32(first.device, first.dtype):
                     self._manifold_step(group, blocks)
         return loss
+
+    def _check_gradients(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        needed = self._dense_for(group)
+        if needed is None:
+            return
+        what, cure = needed
+        for param in params:
+            if grad_of(param).layout is not torch.strided:
+                raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
+
+    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
+        """What in a group needs dense gradients, and what to do about a sparse one; None where one is taken."""
+        raise NotImplementedError
 
     def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         raise NotImplementedError

@@ -1439,7 +1439,7 @@ FAULTS: tuple[Fault, ...] = (
         old="if not self._constructing:",
         new="if True:",
         tests=(
-            "tests/optim/test_errors.py::test_an_optimizer_that_is_refused_has_moved_nothing[a bias in another group]",
+            "tests/optim/test_refusals.py::test_an_optimizer_that_is_refused_has_moved_nothing[a bias in another group]",
         ),
     ),
     Fault(
@@ -1449,7 +1449,14 @@ FAULTS: tuple[Fault, ...] = (
         for group, params in stepping:
 """,
         new="            self._check_gradients(group, params)\n",
-        tests=("tests/optim/test_errors.py::test_a_step_that_a_sparse_gradient_forbids_moves_nothing[StiefelSGD]",),
+        tests=("tests/optim/test_refusals.py::test_a_step_that_a_sparse_gradient_forbids_moves_nothing[StiefelSGD]",),
+    ),
+    Fault(
+        name="another optimizer's state is loaded",
+        file="orthonorm/optim/base.py",
+        old='if "defaults" not in state:',
+        new="if False:",
+        tests=("tests/optim/test_refusals.py::test_a_state_of_another_optimizer_is_refused_when_it_is_loaded[SGD's]",),
     ),
     Fault(
         name="a start of zeros is not told",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from optim.problems import on_manifold
+from optim.problems import on_manifold, weight, with_sparse_gradient
 from orthonorm.functional import (
     check_metric,
     check_retraction,
@@ -33,21 +33,6 @@ def sgd(weight=None, **options):
 def group(**options):
     """An optimizer over one group with the given options."""
     return StiefelSGD([{"params": [on_manifold((3, 5))], **options}])
-
-
-def weight(shape=(3, 5), dtype=torch.float32, value=1.0):
-    """A parameter of one value."""
-    return nn.Parameter(torch.full(shape, value, dtype=dtype))
-
-
-def with_sparse_gradient(cls, **options):
-    """An optimizer over a group with a dense gradient and, after it, one with a sparse gradient; and the weights."""
-    dense, table = nn.Parameter(torch.ones(4)), nn.Embedding(5, 3, sparse=True, dtype=torch.float64)
-    with torch.no_grad():
-        table.weight.copy_(on_manifold((5, 3)))
-    optimizer = cls([{"params": [dense], "manifold": False}, {"params": [table.weight], **options}], lr=0.1)
-    (table(torch.tensor([1])).sum() + dense.sum()).backward()
-    return optimizer, [dense, table.weight]
 
 
 def named(module, name):
@@ -194,71 +179,6 @@ def test_wrong_input(case):
     call, exception, message = CASES[case]
     with pytest.raises(exception, match=f"(?s){message}"):
         call()
-
-
-def test_a_refused_group_leaves_the_optimizer_as_it_was():
-    optimizer = sgd()
-    with pytest.raises(TypeError, match="complex"):
-        optimizer.add_param_group({"params": [weight(dtype=torch.complex64)]})
-    assert len(optimizer.param_groups) == 1
-
-
-# Makes an optimizer over a weight that is off the manifold, and over what no optimizer takes.
-REFUSED = {
-    "decay for nobody": lambda off: StiefelSGD([off], weight_decay=0.1),
-    "not finite": lambda off: StiefelSGD([off, weight((2, 4), value=torch.nan)]),
-    "not finite in another group": lambda off: StiefelAdam([{"params": [off]}, {"params": [weight(value=torch.inf)]}]),
-    "a bias in another group": lambda off: StiefelAdam([{"params": [off]}, {"params": [weight((4,))]}]),
-    "misspelled in another group": lambda off: StiefelSGD([{"params": [off]}, {"params": [weight()], "manifol": True}]),
-    "in two groups": lambda off: StiefelSGD([{"params": [off]}, {"params": [off]}]),
-    "not finite, added later": lambda off: sgd().add_param_group({"params": [off, weight(value=torch.nan)]}),
-}
-
-
-@pytest.mark.filterwarnings("ignore")  # a move is told first, and as an error it would not happen
-@pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
-def test_an_optimizer_that_is_refused_has_moved_nothing(make):
-    off = weight()
-    with pytest.raises(ValueError):  # noqa: PT011 (which one is tested above)
-        make(off)
-    assert torch.equal(off, weight())
-
-
-@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
-def test_a_step_that_a_sparse_gradient_forbids_moves_nothing(cls):
-    optimizer, weights = with_sparse_gradient(cls)
-    before = [param.detach().clone() for param in weights]
-    with pytest.raises(TypeError, match="dense gradient"):
-        optimizer.step()
-    assert all(torch.equal(a, b) for a, b in zip(weights, before, strict=True))
-    assert not optimizer.state
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_an_ordinary_group_takes_a_sparse_gradient_as_torch_does(momentum):
-    optimizer, weights = with_sparse_gradient(StiefelSGD, manifold=False, momentum=momentum)
-    twin, twins = with_sparse_gradient(lambda groups, lr: torch.optim.SGD(groups, lr), momentum=momentum)
-    for _ in range(2):
-        optimizer.step()
-        twin.step()
-    assert all(torch.equal(a, b) for a, b in zip(weights, twins, strict=True))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("make", [sgd, lambda off: sgd().add_param_group({"params": [off]})], ids=["new", "added"])
-def test_where_the_warning_is_an_error_nothing_is_moved(make):
-    off = weight()
-    with pytest.raises(UserWarning, match="moved 1 of 1"):
-        make(off)
-    assert torch.equal(off, weight())
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_group_whose_warning_is_an_error_is_not_added():
-    optimizer = sgd()
-    with pytest.raises(UserWarning, match="moved 1 of 1"):
-        optimizer.add_param_group({"params": [weight()]})
-    assert len(optimizer.param_groups) == 1
 
 
 def test_names_of_their_own_that_begin_as_an_option_stay_in_the_group():

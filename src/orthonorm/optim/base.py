@@ -45,6 +45,13 @@ class StiefelOptimizer(Optimizer):
         put_on_manifold(on_manifold, type(self).__name__, stacklevel=4)
         self._constructing = False
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # `load_state_dict` ends here, after its hooks, and has not changed the optimizer yet; so does unpickling.
+        if "defaults" not in state:
+            for i, (here, saved) in enumerate(zip(self.param_groups, state["param_groups"], strict=True)):
+                _check_saved(i, saved, here, [name for name in self.defaults if name in here], type(self).__name__)
+        super().__setstate__(state)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its weights are put on the manifold if they are off it.
 
@@ -171,6 +178,22 @@ def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
                 f"a parameter group has no option {key!r}, which would do nothing; did you mean {near!r}? The options "
                 f"are {', '.join(options)}"
             )
+
+
+def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: list[str], name: str) -> None:
+    """Refuse the group of another optimizer's state, or of another kind of group."""
+    missing = [option for option in options if option not in saved]
+    if missing:
+        raise ValueError(
+            f"a state of {name} has {', '.join(options)} in each group; group {i} of this one has no "
+            f"{', '.join(missing)}: another optimizer saved it. Load it into one of that kind, or load the model's "
+            f"weights only and let {name} start without a state"
+        )
+    if saved["manifold"] != here["manifold"]:
+        raise ValueError(
+            f"a state goes to groups of the same kind; group {i} was saved with manifold={saved['manifold']} and has "
+            f"manifold={here['manifold']} here. Give the groups in the order in which they were saved"
+        )
 
 
 def _check_names(names: list[str]) -> None:

@@ -55,6 +55,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_diagnostics.py::test_an_ill_group_does_not_hide_one_that_is_not_finite",),
     ),
     Fault(
+        name="the diagnostic of an optimizer hides a group that is not finite",
+        file="orthonorm/diagnostics.py",
+        old="float(torch.tensor(worst, dtype=torch.float64).amax())",
+        new="max(worst)",
+        tests=("tests/test_diagnostics.py::test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others",),
+    ),
+    Fault(
         name="the condition is of V before centring",
         file="orthonorm/diagnostics.py",
         old="centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows",
@@ -638,14 +645,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="the start is left off the manifold",
-        file="orthonorm/optim/base.py",
-        old="moving.scatter(moving.params, project(moving.stack(moving.params)))",
-        new="project(moving.stack(moving.params))",
+        file="orthonorm/optim/start.py",
+        old="part.blocks.scatter(part.blocks.params, W)",
+        new="pass",
         tests=("tests/optim/test_contract.py::test_a_start_off_the_manifold_is_projected_and_said_so",),
     ),
     Fault(
         name="every new optimizer projects again",
-        file="orthonorm/optim/base.py",
+        file="orthonorm/optim/start.py",
         old="off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()",
         new="off = (errors >= 0).tolist()",
         tests=("tests/optim/test_contract.py::test_torchs_orthogonal_start_is_left_alone",),
@@ -653,15 +660,31 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="products keep the user's reduced precision",
         file="orthonorm/optim/base.py",
-        old='backend.fp32_precision = "ieee"',
-        new="backend.fp32_precision = backend.fp32_precision",
-        tests=("tests/optim/test_resources.py::test_the_users_matmul_precision_is_restored",),
+        old="with without_autocast(first.device), full_float32(first.device, first.dtype):",
+        new="with without_autocast(first.device):",
+        tests=("tests/optim/test_resources.py::test_a_step_is_in_full_precision_and_leaves_the_users_settings[high]",),
+    ),
+    Fault(
+        name="a step writes an inherited precision over the setting that inherits it",
+        file="orthonorm/optim/matmul_precision.py",
+        old='places = (("generic", "all"), (backend, "all"), (backend, "matmul"))',
+        new='places = ((backend, "matmul"),)',
+        tests=(
+            "tests/optim/test_resources.py::test_a_step_is_in_full_precision_and_leaves_the_users_settings[the root]",
+        ),
+    ),
+    Fault(
+        name="a step takes its full precision from another thread's",
+        file="orthonorm/optim/matmul_precision.py",
+        old="if not self._steps:",
+        new="if True:",
+        tests=("tests/optim/test_resources.py::test_steps_of_two_threads_that_overlap_leave_the_users_settings",),
     ),
     Fault(
         name="a step follows autocast",
         file="orthonorm/optim/base.py",
-        old="with without_autocast(device):",
-        new="with torch.autocast(device.type, enabled=torch.is_autocast_enabled(device.type)):",
+        old="with without_autocast(first.device), full_float32(first.device, first.dtype):",
+        new="with full_float32(first.device, first.dtype):",
         tests=("tests/optim/test_resources.py::test_a_step_does_not_follow_autocast",),
     ),
     Fault(
@@ -1483,10 +1506,35 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     Fault(
-        name="a start of zeros is not told",
+        name="a group is put on the manifold before the next one is checked",
         file="orthonorm/optim/base.py",
-        old="zero.update(id(param) for param in blocks.where(nothing).params)",
-        new="pass",
+        old="if not self._constructing:",
+        new="if True:",
+        tests=(
+            "tests/optim/test_refusals.py::test_an_optimizer_that_is_refused_has_moved_nothing[a bias in another group]",
+        ),
+    ),
+    Fault(
+        name="a group is stepped before the next one's gradients are checked",
+        file="orthonorm/optim/base.py",
+        old="""            self._check_gradients(group, params)
+        for group, params in stepping:
+""",
+        new="            self._check_gradients(group, params)\n",
+        tests=("tests/optim/test_refusals.py::test_a_step_that_a_sparse_gradient_forbids_moves_nothing[StiefelSGD]",),
+    ),
+    Fault(
+        name="another optimizer's state is loaded",
+        file="orthonorm/optim/base.py",
+        old='if "defaults" not in state:',
+        new="if False:",
+        tests=("tests/optim/test_refusals.py::test_a_state_of_another_optimizer_is_refused_when_it_is_loaded[SGD's]",),
+    ),
+    Fault(
+        name="a start of zeros is not told",
+        file="orthonorm/optim/start.py",
+        old="{id(param) for param in nothing.params}",
+        new="set()",
         tests=("tests/optim/test_errors.py::test_a_start_of_zeros_is_told_from_one_that_has_a_nearest_matrix[zeros]",),
     ),
     Fault(

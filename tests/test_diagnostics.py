@@ -232,6 +232,16 @@ def test_the_error_of_an_optimizers_weights_is_the_known_one(shape, named):
     assert errors == {"weight" if named else "1.0": pytest.approx(0.5, abs=1e-12)}
 
 
+@pytest.mark.parametrize("row", [0, 3, 5])
+def test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others(row: int):
+    weight = nn.Parameter(nn.init.orthogonal_(torch.empty(6, 8)))
+    optimizer = on.StiefelSGD([weight], lr=0.1, group_size=2)
+    weight.grad = torch.ones_like(weight)
+    weight.grad[row, 0] = torch.nan
+    optimizer.step()
+    assert math.isnan(on.orthogonality_error(optimizer)["0.0"])
+
+
 def test_an_optimizer_without_a_manifold_says_so():
     with pytest.raises(ValueError, match="no weight on the manifold"):
         on.orthogonality_error(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1))

@@ -56,7 +56,8 @@ def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
         names = group.get("param_names", [f"{i}.{j}" for j in range(len(group["params"]))])
         for name, weight in zip(names, group["params"] if group.get("manifold") else [], strict=False):
             blocks = matrix_layout(tuple(weight.shape), group["group_size"]).blocks(weight)
-            errors[name] = max((float(group_errors(block).amax()) for block in blocks), default=0.0)
+            worst = [0.0, *(float(group_errors(block).amax()) for block in blocks)]
+            errors[name] = float(torch.tensor(worst, dtype=torch.float64).amax())  # NaN wins, unlike in max()
     if not errors:
         raise ValueError(f"this {type(optimizer).__name__} has no weight on the manifold (a group with manifold=True).")
     return errors

@@ -43,3 +43,18 @@ def noise(shape: tuple[int, ...], seed: int, dtype=torch.float64) -> Tensor:
     """A gradient."""
     generator = torch.Generator().manual_seed(1000 + seed)
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def weight(shape=(3, 5), dtype=torch.float32, value=1.0):
+    """A parameter of one value."""
+    return nn.Parameter(torch.full(shape, value, dtype=dtype))
+
+
+def with_sparse_gradient(cls, **options):
+    """An optimizer over a group with a dense gradient and, after it, one with a sparse gradient; and the weights."""
+    dense, table = nn.Parameter(torch.ones(4)), nn.Embedding(5, 3, sparse=True, dtype=torch.float64)
+    with torch.no_grad():
+        table.weight.copy_(on_manifold((5, 3)))
+    optimizer = cls([{"params": [dense], "manifold": False}, {"params": [table.weight], **options}], lr=0.1)
+    (table(torch.tensor([1])).sum() + dense.sum()).backward()
+    return optimizer, [dense, table.weight]

@@ -101,6 +101,9 @@ class StiefelAdam(StiefelOptimizer):
             raise ValueError(f"betas must be two numbers in [0, 1), got {betas}")
         check_number("eps", options["eps"])
 
+    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
+        return "StiefelAdam", "build the layer with sparse=False or give its weight to torch.optim.SparseAdam"
+
     def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         for param in params:
             state = self.state[param]

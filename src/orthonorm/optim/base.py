@@ -1,28 +1,23 @@
 """What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import check_group_arguments
-from orthonorm.functional.layout import matrix_layout
 from orthonorm.functional.precision import without_autocast
 from orthonorm.functional.retractions import check_pair
-from orthonorm.functional.stiefel import project
 from orthonorm.nearest_name import nearest_name
 
 from .blocks import Blocks, batches, grad_of
-from .shards import check_shard
+from .matmul_precision import full_float32
+from .start import check_weight, put_on_manifold
 
-__all__ = ["Params", "Start", "StiefelOptimizer", "check_number"]
+__all__ = ["Params", "StiefelOptimizer", "check_number"]
 
 # Keys that torch itself, or one of its schedulers, puts into a group: near to an option, and no slip for it.
 _TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
@@ -30,37 +25,32 @@ _TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
-class Start(NamedTuple):
-    """What became of a group's weights when the group was added."""
-
-    moved: int
-    total: int
-    worst: float
-    zero: int
-
-
 class StiefelOptimizer(Optimizer):
     """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
 
     _takes_shards = False
+    _constructing = False
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
-        self._starts: list[Start] | None = []
         check_number("weight_decay", defaults["weight_decay"])
+        self._constructing = True
         super().__init__(params, defaults)
-        starts, self._starts = self._starts, None
-        groups_on = [group["manifold"] for group in self.param_groups]
-        if defaults["weight_decay"] != 0 and all(groups_on):
+        on_manifold = [group for group in self.param_groups if group["manifold"]]
+        if defaults["weight_decay"] != 0 and len(on_manifold) == len(self.param_groups):
             raise ValueError(
                 f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with "
                 "manifold=False and there is none (a weight with orthonormal rows has a constant "
                 "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
             )
-        _tell(starts, type(self).__name__, stacklevel=4)
+        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4)
+        self._constructing = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        # `load_state_dict` ends here, after its hooks, and has not changed the optimizer yet; so does unpickling.
+        if "defaults" not in state:
+            for i, (here, saved) in enumerate(zip(self.param_groups, state["param_groups"], strict=True)):
+                _check_saved(i, saved, here, [name for name in self.defaults if name in here], type(self).__name__)
         super().__setstate__(state)
-        self._starts = None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; its weights are put on the manifold if they are off it.
@@ -84,20 +74,19 @@ class StiefelOptimizer(Optimizer):
             group["weight_decay"] = 0.0
         self._check_options({**self.defaults, **group})
         super().add_param_group(group)
+        added = self.param_groups[-1]
         if not on_manifold:
             return
         try:
-            _check_names(self.param_groups[-1].get("param_names", []))
-            for param in self.param_groups[-1]["params"]:
-                _check_param(param, self.param_groups[-1]["group_size"], self._takes_shards)
-            start = _put_on_manifold(self.param_groups[-1])
-        except (TypeError, ValueError):
+            _check_names(added.get("param_names", []))
+            for param in added["params"]:
+                check_weight(param, added["group_size"], self._takes_shards)
+            # The constructor moves weights when all of its groups are checked.
+            if not self._constructing:
+                put_on_manifold([added], type(self).__name__, stacklevel=3)
+        except BaseException:
             self.param_groups.pop()
             raise
-        if self._starts is None:
-            _tell([start], type(self).__name__, stacklevel=3)
-        else:
-            self._starts.append(start)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         if not isinstance(options["manifold"], bool):
@@ -122,29 +111,40 @@ class StiefelOptimizer(Optimizer):
             What the closure returned, or `None`.
 
         Raises:
-            TypeError: a weight on the manifold has a sparse gradient.
+            TypeError: a weight has a sparse gradient that its group cannot take. No weight is stepped then.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            params = [param for param in group["params"] if param.grad is not None]
+        stepping = [
+            (group, [param for param in group["params"] if param.grad is not None]) for group in self.param_groups
+        ]
+        for group, params in stepping:
+            self._check_gradients(group, params)
+        for group, params in stepping:
             if not group["manifold"]:
                 self._euclidean_step(group, params)
                 continue
-            for param in params:
-                if grad_of(param).layout is not torch.strided:
-                    raise TypeError(
-                        "a weight on the manifold needs a dense gradient, got "
-                        f"{grad_of(param).layout}; build the layer with sparse=False or set "
-                        "manifold=False for this group"
-                    )
             self._begin_step(group, params)
             for blocks in batches(params, group["group_size"]):
-                with _full_precision(blocks.params[0].device):
+                first = blocks.params[0]
+                with without_autocast(first.device), full_float32(first.device, first.dtype):
                     self._manifold_step(group, blocks)
         return loss
+
+    def _check_gradients(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        needed = self._dense_for(group)
+        if needed is None:
+            return
+        what, cure = needed
+        for param in params:
+            if grad_of(param).layout is not torch.strided:
+                raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
+
+    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
+        """What in a group needs dense gradients, and what to do about a sparse one; None where one is taken."""
+        raise NotImplementedError
 
     def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         raise NotImplementedError
@@ -180,6 +180,22 @@ def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
             )
 
 
+def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: list[str], name: str) -> None:
+    """Refuse the group of another optimizer's state, or of another kind of group."""
+    missing = [option for option in options if option not in saved]
+    if missing:
+        raise ValueError(
+            f"a state of {name} has {', '.join(options)} in each group; group {i} of this one has no "
+            f"{', '.join(missing)}: another optimizer saved it. Load it into one of that kind, or load the model's "
+            f"weights only and let {name} start without a state"
+        )
+    if saved["manifold"] != here["manifold"]:
+        raise ValueError(
+            f"a state goes to groups of the same kind; group {i} was saved with manifold={saved['manifold']} and has "
+            f"manifold={here['manifold']} here. Give the groups in the order in which they were saved"
+        )
+
+
 def _check_names(names: list[str]) -> None:
     for name in names:
         if ".parametrizations." in f".{name}" and name.endswith(".original"):
@@ -189,91 +205,3 @@ def _check_names(names: list[str]) -> None:
                 "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
                 "and give its weight to this one"
             )
-
-
-@contextmanager
-def _full_precision(device: torch.device) -> Iterator[None]:
-    """Products in full float32: the three digits of TF32 or autocast would leave weights 1e-3 off the manifold."""
-    # Since torch 2.9 each backend has a setting of its own, and the common one cannot be read once they differ.
-    settings = (torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None))
-    backends: list[Any] = [backend for backend in settings if hasattr(backend, "fp32_precision")]
-    before = [backend.fp32_precision for backend in backends]
-    common = None if backends else torch.get_float32_matmul_precision()
-    try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        if common is not None:
-            torch.set_float32_matmul_precision("highest")
-        with without_autocast(device):
-            yield
-    finally:
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
-        if common is not None:
-            torch.set_float32_matmul_precision(common)
-
-
-def _check_param(param: Tensor, group_size: int | None, shards: bool) -> None:
-    if isinstance(param, UninitializedParameter):
-        raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
-    if getattr(param, "device_mesh", None) is not None:
-        if not shards:
-            raise TypeError(
-                "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
-                "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
-            )
-        check_shard(param, group_size)
-    if param.is_complex():
-        raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
-    if param.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
-            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
-        )
-    matrix_layout(param.shape, group_size)
-
-
-@torch.no_grad()
-def _put_on_manifold(group: dict[str, Any]) -> Start:
-    """Project weights that are farther from the manifold than rounding explains."""
-    moved, zero, worst = set(), set(), 0.0
-    for blocks in batches(group["params"], group["group_size"]):
-        W = blocks.stack(blocks.params)
-        if not bool(torch.isfinite(W).all()):
-            raise ValueError(
-                f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; "
-                "initialise it first"
-            )
-        # Squares past the range of the type leave inf - inf: as far off as can be, and NaN compares as nothing.
-        errors = group_errors(W).squeeze(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)
-        # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
-        off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
-        if any(off):
-            nothing = (W == 0).all(-1).all(-1).tolist()
-            zero.update(id(param) for param in blocks.where(nothing).params)
-            worst = max(worst, errors.max().item())
-            moving = blocks.where(off)
-            moving.scatter(moving.params, project(moving.stack(moving.params)))
-            moved.update(id(param) for param in moving.params)
-    return Start(len(moved), len(group["params"]), worst, len(zero))
-
-
-def _tell(starts: list[Start], name: str, stacklevel: int) -> None:
-    """Warn if weights were moved, at the line of the user's call."""
-    moved, zero = sum(start.moved for start in starts), sum(start.zero for start in starts)
-    if moved:
-        of_zeros = (
-            f". In {zero} of them all rows, or those of a group, were zero, to which every orthonormal matrix is "
-            "equally near: they are an arbitrary one now"
-            if zero
-            else ""
-        )
-        warnings.warn(
-            f"{name} moved {moved} of {sum(start.total for start in starts)} weights onto the "
-            f"manifold: the largest |W W^T - I| was {max(start.worst for start in starts):.2g}, and "
-            "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
-            f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
-            "instance, to keep the weights as they are. The free matrix V of a layer that "
-            "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer",
-            stacklevel=stacklevel,
-        )

@@ -121,6 +121,13 @@ class StiefelSGD(StiefelOptimizer):
         if options["nesterov"] and options["momentum"] == 0:
             raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
 
+    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
+        if group["manifold"]:
+            return "a weight on the manifold", "build the layer with sparse=False or set manifold=False for this group"
+        if group["weight_decay"] != 0:
+            return "weight decay", "build the layer with sparse=False or set weight_decay=0 for this group"
+        return None
+
     def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         if group["momentum"] == 0:
             return

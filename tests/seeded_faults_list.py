@@ -106,8 +106,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="groups straddle blocks",
         file="orthonorm/parametrizations/weight_norm.py",
-        old="for block in _block_sizes(n, blocks, groups)",
-        new="for block in (sum(_block_sizes(n, blocks, groups)),)",
+        old="for block in block_sizes(n, blocks, groups)",
+        new="for block in (sum(block_sizes(n, blocks, groups)),)",
         tests=("tests/test_parametrizations.py::test_groups_do_not_straddle_blocks",),
     ),
     Fault(
@@ -176,8 +176,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="folding keeps V",
         file="orthonorm/folding.py",
-        old="        original.copy_(value)\n",
-        new="        original.copy_(original)\n",
+        old="        home.copy_(value)\n",
+        new="        home.copy_(home)\n",
         tests=("tests/test_folding.py::test_a_folded_layer_is_torchs_and_computes_the_same",),
     ),
     Fault(
@@ -193,6 +193,31 @@ FAULTS: tuple[Fault, ...] = (
         old="        _set_class(module, _plain_class(type(module)))\n",
         new="",
         tests=("tests/test_folding.py::test_a_folded_layer_is_torchs_and_computes_the_same",),
+    ),
+    Fault(
+        name="folding writes an orthogonal weight over a table that reads V",
+        file="orthonorm/folding.py",
+        old="taken = any(user.owner is None for user in users)",
+        new="taken = False",
+        tests=(
+            "tests/test_folding.py::test_layers_that_make_different_weights_of_one_v_fold_to_the_same_function[a table that reads V]",
+        ),
+    ),
+    Fault(
+        name="folding writes two weights into one V",
+        file="orthonorm/folding.py",
+        old="weight = (user.owner.key(), *map(id, user.owner.sources(V)))",
+        new="weight = id(V)",
+        tests=(
+            "tests/test_folding.py::test_layers_that_make_different_weights_of_one_v_fold_to_the_same_function[a scale each]",
+        ),
+    ),
+    Fault(
+        name="folding unties layers with one weight",
+        file="orthonorm/folding.py",
+        old="            if weight not in weights:\n",
+        new="            if True:\n",
+        tests=("tests/test_folding.py::test_layers_that_make_one_weight_of_one_v_stay_tied",),
     ),
     Fault(
         name="recentering leaves the norm",

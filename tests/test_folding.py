@@ -202,6 +202,55 @@ def test_both_tensors_of_a_module_fold():
     assert len(lstm._load_state_dict_pre_hooks) == 0
 
 
+def tied_to_a_table() -> Any:
+    model: Any = nn.Sequential(nn.Embedding(8, 8), nn.Linear(8, 8, bias=False))
+    model[1].weight = model[0].weight
+    on.orthogonal_weight_norm(model[1])
+    return model
+
+
+def tied_through(first: dict[str, Any], second: dict[str, Any]) -> Any:
+    """Two layers with one V, each orthogonal with options of its own, after a step that moves the scales apart."""
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    model[2].weight = model[0].weight
+    on.orthogonal_weight_norm(model[0], **first)
+    on.orthogonal_weight_norm(model[2], **second)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 8)).square().sum().backward()
+    optimizer.step()
+    return model
+
+
+SHARED = {
+    "a table that reads V": (tied_to_a_table, torch.tensor([1, 2, 5])),
+    "a scale each": (lambda: tied_through({"scale": True}, {"scale": True}), torch.randn(4, 8)),
+    "two group sizes": (lambda: tied_through({"group_size": 2}, {"group_size": 4}), torch.randn(4, 8)),
+}
+
+
+@pytest.mark.parametrize(("build", "x"), SHARED.values(), ids=SHARED)
+def test_layers_that_make_different_weights_of_one_v_fold_to_the_same_function(build: Callable[[], Any], x: Any):
+    model = build()
+    outputs, V = model(x).detach(), model[1 if len(model) == 2 else 0].parametrizations.weight.original
+    frozen: Any = on.fold(model.requires_grad_(False))
+    on.fold_(model.requires_grad_(True))
+    for plain in (model, frozen):
+        assert torch.equal(plain(x), outputs)
+        assert plain[0].weight is not plain[-1].weight
+        assert not any(parametrize.is_parametrized(module) for module in plain)
+    assert model[0].weight is V  # with whoever reads it as it is, or the first
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+
+
+def test_layers_that_make_one_weight_of_one_v_stay_tied():
+    model = tied_through({}, {})
+    outputs = model(torch.ones(1, 8))
+    on.fold_(model)
+    assert model[0].weight is model[2].weight
+    assert torch.equal(model(torch.ones(1, 8)), outputs)
+
+
 class Doubled(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 2 * x

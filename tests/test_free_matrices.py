@@ -65,6 +65,48 @@ def test_recentering_gives_back_a_lost_direction():
     assert on.orthogonality_error(layer)["weight"] < 1e-6
 
 
+def tied(first: dict[str, Any], second: dict[str, Any] | None) -> Any:
+    """Two layers with one V, the second plain where it has no options."""
+    model: Any = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    model[2].weight = model[0].weight
+    on.orthogonal_weight_norm(model[0], **first)
+    return model if second is None else (on.orthogonal_weight_norm(model[2], **second), model)[1]
+
+
+def test_recentering_a_v_that_layers_share_keeps_what_each_computes():
+    model, x = tied({"scale": True}, {"scale": 2.0}).double(), torch.randn(3, 8, dtype=torch.float64)
+    outputs = model(x).detach()
+    on.recenter_(model, norm=3.0)
+    torch.testing.assert_close(model(x), outputs, rtol=0, atol=1e-12)
+    torch.testing.assert_close(free(model[0]).norm(dim=1), torch.full((8,), 3.0, dtype=torch.float64))
+
+
+READ_IN_TWO_WAYS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str]] = {
+    "as it is": (
+        {},
+        None,
+        r"^1\.0\.weight shares its V with 1\.2\.weight, .* both compute: 1\.2\.weight reads V itself\. Fold the model",
+    ),
+    "in other groups": (
+        {"group_size": 2},
+        {"group_size": 4},
+        r"compute: 1\.2\.weight makes other orthonormal rows of it\.",
+    ),
+    "without centring": ({"group_size": 4}, {"group_size": 4, "center": False}, r"makes other orthonormal rows of it"),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "message"), READ_IN_TWO_WAYS.values(), ids=READ_IN_TWO_WAYS)
+def test_recentering_refuses_a_v_that_is_read_in_two_ways(
+    first: dict[str, Any], second: dict[str, Any] | None, message: str
+):
+    model = nn.Sequential(on.OrthogonalLinear(8, 8), tied(first, second))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises(ValueError, match=message):
+        on.recenter_(model)
+    assert all(torch.equal(parameter, old) for parameter, old in zip(model.parameters(), before, strict=True))
+
+
 def test_the_effective_rate_is_the_rate_over_the_square_of_v():
     x, target, steps = torch.randn(32, 8, dtype=torch.float64), torch.randn(32, 4, dtype=torch.float64), []
     start = torch.randn(4, 8, dtype=torch.float64)
@@ -134,6 +176,16 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: on.recenter_(on.OrthogonalLinear(8, 4), norm=float("inf")),
         ValueError,
         r"norm must be a positive number; got inf",
+    ),
+    "recenter_ to text": (
+        lambda: on.recenter_(on.OrthogonalLinear(8, 4), norm="a"),  # type: ignore[arg-type]
+        TypeError,
+        r"norm must be a positive number; got 'a'",
+    ),
+    "decay of text": (
+        lambda: on.param_groups(nn.Linear(8, 4), weight_decay="a"),  # type: ignore[arg-type]
+        TypeError,
+        r"weight_decay must be a number that is not negative; got 'a'",
     ),
     "recenter_ of a plain model": (
         lambda: on.recenter_(nn.Linear(8, 4)),

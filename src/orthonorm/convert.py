@@ -13,8 +13,9 @@ from .functional.roots import choose_method
 from .functional.rows import as_rows
 from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
 from .nearest_name import refusing_unknown_options
+from .parametrizations.arguments import check_blocks, check_center, check_scale
 from .parametrizations.registration import build, orthogonal_weights, register, row_layout, warnings_last
-from .parametrizations.weight_norm import OrthogonalWeightNorm, check_blocks, check_center, check_scale
+from .parametrizations.weight_norm import OrthogonalWeightNorm
 
 __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
 
@@ -256,7 +257,7 @@ def _check_shared_weights(model: nn.Module, plans: list[_Plan]) -> None:
             raise ValueError(
                 f"{plan.parametrization.label} shares its tensor with {first.parametrization.label}, but the two would "
                 "be made orthogonal in different ways (their types, or a padding row, differ). Leave both out, or "
-                "call orthogonal_weight_norm on both with the same options."
+                "call orthogonal_weight_norm on both with the same options, which ties V and not a learned scale."
             )
     taken = {(id(plan.module), plan.name) for plan in plans}
     for fqn, module in model.named_modules():

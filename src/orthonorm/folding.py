@@ -1,6 +1,7 @@
 """Folding: a model with orthogonal weights becomes the plain model that computes the same."""
 
 import copy
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.utils import parametrize
 
 from .parametrizations.adapters import restore
 from .parametrizations.registration import free_matrix, load_plain_weight, orthogonal_weights
+from .parametrizations.users import find_users
 
 __all__ = ["fold", "fold_"]
 
@@ -18,6 +20,10 @@ def fold_(model: nn.Module) -> nn.Module:
 
     The result has plain types, the parameters, keys and shapes of the plain model's `state_dict`, and keeps biases,
     types, devices, `requires_grad`, hooks and the training flag. A model without orthogonal weights is left as it is.
+
+    Layers that share V stay tied where they compute with one weight. Where they do not (another layer reads V itself,
+    or through other options or a scale of its own), one tensor cannot hold what each of them computes with: V goes to
+    whoever reads it as it is, or to the first, and the others get a parameter of their own.
 
     Unlike a model with orthogonal weights, the result may be pickled whole: `torch.save(model, path)`, and
     `torch.load(path, weights_only=False)`, which torch demands for any whole module since that runs the file's code, so
@@ -53,23 +59,42 @@ def fold_(model: nn.Module) -> nn.Module:
                 f"{key} is sharded among ranks (DTensor), and a folded model is whole. Gather the state (torch's "
                 "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."
             )
+    homes = _homes(model)
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]
     for (_, module, name, owner), value in zip(found, values, strict=True):
-        _fold_weight(module, name, value)
+        _fold_weight(module, name, homes[id(module), name], value)
         _move_before(module._parameters, name, owner.followers)
     return model
 
 
-def _fold_weight(module: nn.Module, name: str, value: Tensor) -> None:
-    original = free_matrix(module, name)
+def _homes(model: nn.Module) -> dict[tuple[int, str], nn.Parameter]:
+    """Return what each weight is written into, by module and name: V, or a new parameter where V serves another."""
+    homes: dict[tuple[int, str], nn.Parameter] = {}
+    for users in find_users(model).values():
+        taken = any(user.owner is None for user in users)
+        weights: dict[Hashable, nn.Parameter] = {}
+        for user in users:
+            if user.owner is None:
+                continue
+            V = free_matrix(user.module, user.name)
+            weight = (user.owner.key(), *map(id, user.owner.sources(V)))
+            if weight not in weights:
+                weights[weight] = nn.Parameter(torch.empty_like(V), V.requires_grad) if taken else V
+                taken = True
+            homes[id(user.module), user.name] = weights[weight]
+    return homes
+
+
+def _fold_weight(module: nn.Module, name: str, home: nn.Parameter, value: Tensor) -> None:
     # torch's deepcopy of a parametrized module shares the injected class with its copy, and removal edits that class:
     # without a class of its own, folding a copy would break the model that it was copied from.
     cls = type(module)
     _set_class(module, type(cls.__name__, cls.__bases__, dict(cls.__dict__)))
     parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+    module._parameters[name] = home
     with torch.no_grad():
-        original.copy_(value)
+        home.copy_(value)
     if not parametrize.is_parametrized(module):
         for key, hook in list(module._load_state_dict_pre_hooks.items()):
             if getattr(hook, "hook", None) is load_plain_weight:

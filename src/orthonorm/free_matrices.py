@@ -1,5 +1,6 @@
 """What the free matrices V of a model need while it trains: a group without decay, and a size chosen anew."""
 
+from numbers import Real
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import nn
 
 from .functional.completion import complete_rank
 from .parametrizations.registration import free_matrix, orthogonal_weights
+from .parametrizations.users import User, find_users
 
 __all__ = ["param_groups", "recenter_"]
 
@@ -25,8 +27,10 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
         The model.
 
     Raises:
-        ValueError: if `norm` is not positive, or the model has no orthogonal weight, or one is sharded among ranks
-            or on the meta device.
+        TypeError: if `norm` is not a number.
+        ValueError: if `norm` is not positive, the model has no orthogonal weight, one is sharded among ranks or on the
+            meta device, or a V is read in two ways (by a plain layer, or through other options), so that no other V
+            gives both.
 
     Example:
         >>> import torch, orthonorm as on
@@ -36,6 +40,8 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
 
     Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """
+    if not isinstance(norm, Real):
+        raise TypeError(f"norm must be a positive number; got {norm!r}.")
     if not 0 < norm < float("inf"):
         raise ValueError(f"norm must be a positive number; got {norm!r}.")
     found = list(orthogonal_weights(model))
@@ -49,8 +55,12 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
                 f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load "
                 "its weights before recenter_."
             )
+    users = list(find_users(model).values())
+    for several in users:
+        _check_one_way(several)
     with torch.no_grad():
-        for _, module, name, owner in found:
+        for (_, module, name, owner), *_ in users:
+            assert owner is not None  # those through a parametrization come first
             V = free_matrix(module, name)
             if V.numel() == 0:
                 continue
@@ -59,6 +69,22 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
             W = owner.orthonormal_rows(owner.assemble(full.view(owner.groups, -1, full.shape[-1]), V))
             V.copy_(owner.assemble(norm * W, V))
     return model
+
+
+def _check_one_way(users: list[User]) -> None:
+    """Refuse a V whose users make different orthonormal rows of it: what keeps one of them changes the other."""
+    first = users[0]
+    for user in users[1:]:
+        if user.owner is None or first.owner is None:
+            reason = f"{user.key} reads V itself"
+        elif user.owner.rows_key() != first.owner.rows_key():
+            reason = f"{user.key} makes other orthonormal rows of it"
+        else:
+            continue
+        raise ValueError(
+            f"{first.key} shares its V with {user.key}, and no other V keeps what both compute: {reason}. "
+            "Fold the model (orthonorm.fold_), which gives each a tensor of its own, and convert it anew."
+        )
 
 
 def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[str, Any]]:
@@ -76,7 +102,8 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
         parameters that require a gradient.
 
     Raises:
-        ValueError: if `weight_decay` is negative.
+        TypeError: if `weight_decay` is not a number.
+        ValueError: if it is negative.
 
     Example:
         >>> import torch, orthonorm as on
@@ -86,6 +113,8 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
 
     Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """
+    if not isinstance(weight_decay, Real):
+        raise TypeError(f"weight_decay must be a number that is not negative; got {weight_decay!r}.")
     if not weight_decay >= 0:
         raise ValueError(f"weight_decay must not be negative; got {weight_decay!r}.")
     free = {id(free_matrix(module, name)) for _, module, name, _ in orthogonal_weights(model)}

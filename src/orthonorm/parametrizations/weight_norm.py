@@ -15,9 +15,10 @@ from orthonorm.functional.roots import choose_method
 from orthonorm.functional.rows import as_rows, from_rows
 from orthonorm.functional.scaling import row_norms
 
+from .arguments import block_sizes, check_center, check_scale, check_weight
 from .cache import look_up
 
-__all__ = ["OrthogonalWeightNorm", "check_blocks", "check_center", "check_scale"]
+__all__ = ["OrthogonalWeightNorm"]
 
 
 class OrthogonalWeightNorm(nn.Module):
@@ -65,7 +66,7 @@ class OrthogonalWeightNorm(nn.Module):
         label: str = "the weight",
     ) -> None:
         super().__init__()
-        _check_weight(weight, label)
+        check_weight(weight, label)
         check_center(center)
         choose_method(method, weight.device)
         self.shape: tuple[int, ...] = tuple(weight.shape)
@@ -82,7 +83,7 @@ class OrthogonalWeightNorm(nn.Module):
         try:
             self.sizes: tuple[int, ...] = tuple(
                 size
-                for block in _block_sizes(n, blocks, groups)
+                for block in block_sizes(n, blocks, groups)
                 for size in group_sizes(block, d, group_size=group_size, center=center, grouping=grouping)
             )
         except ValueError as error:
@@ -123,9 +124,11 @@ class OrthogonalWeightNorm(nn.Module):
 
     def key(self) -> Hashable:
         """Return what decides the weight besides V and the values of a learned scale."""
-        scale = self.scale if not isinstance(self.scale, Tensor) else "learned"
-        layout = (self.groups, self.transposed, self.constant_row)
-        return self.sizes, self.center, self.method, *layout, scale
+        return self.rows_key(), self.scale if not isinstance(self.scale, Tensor) else "learned"
+
+    def rows_key(self) -> Hashable:
+        """Return what decides the orthonormal rows besides V: all but the scale."""
+        return self.sizes, self.center, self.method, self.groups, self.transposed, self.constant_row
 
     def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
         """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.
@@ -213,84 +216,12 @@ class OrthogonalWeightNorm(nn.Module):
         return f"{self.describe_groups()}, orthonormal within a group; limit {self.limit}, {centred}, scale={scale}"
 
 
-def _check_weight(weight: Tensor, label: str) -> None:
-    if isinstance(weight, nn.parameter.UninitializedParameter):
-        raise ValueError(f"{label} has no shape yet (a lazy module). Run one batch through the module first.")
-    if weight.is_complex():
-        raise TypeError(
-            f"{label} is complex ({weight.dtype}), but the map is defined for real weights. Keep real and imaginary "
-            "parts as two real weights, or leave this module as it is."
-        )
-    if not weight.is_floating_point():
-        raise TypeError(f"{label} must be a floating tensor; got {weight.dtype}. Convert it with .float().")
-    if weight.ndim < 2:
-        raise ValueError(
-            f"{label} must have at least 2 dimensions, rows and their entries; got the shape {tuple(weight.shape)}. "
-            "Biases and normalization weights stay as they are."
-        )
-
-
 def _sharded(label: str) -> str:
     return (
         f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert the "
         "model (orthogonalize_) before sharding it, read its weights inside the forward of a module that fully_shard "
         "wraps, shard it with orthonorm.distributed, or gather its state and load that into an unsharded model."
     )
-
-
-def _are_sizes(blocks: object) -> bool:
-    return (
-        isinstance(blocks, Sequence) and all(isinstance(size, int) for size in blocks) and not isinstance(blocks, str)
-    )
-
-
-def _block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tuple[int, ...]:
-    if blocks is None:
-        return (n,)
-    if groups > 1:
-        raise ValueError(
-            f"blocks cannot be combined with a convolution of {groups} groups, which are blocks already; got "
-            f"blocks={blocks!r}. Leave blocks out."
-        )
-    check_blocks(blocks)
-    if isinstance(blocks, int):  # the number of equal blocks
-        if n % blocks:
-            raise ValueError(
-                f"blocks, as a number, must divide the {n} rows; got {blocks}. Give the sizes of unequal blocks."
-            )
-        return (n // blocks,) * blocks
-    if sum(blocks) != n:
-        raise ValueError(f"the sizes of blocks must be positive and sum to the {n} rows; got {tuple(blocks)}.")
-    return tuple(blocks)
-
-
-def check_blocks(blocks: int | Sequence[int] | None) -> None:
-    """Raise a TypeError or ValueError for `blocks` that no weight could have."""
-    if blocks is None:
-        return
-    if isinstance(blocks, bool) or not (isinstance(blocks, int) or _are_sizes(blocks)):
-        raise TypeError(f"blocks must be a number of equal blocks, or the sizes of the blocks; got {blocks!r}.")
-    if isinstance(blocks, int) and blocks < 1:
-        raise ValueError(f"blocks, as a number, must be at least 1, or None for no blocks; got {blocks}.")
-    if not isinstance(blocks, int) and min(blocks, default=0) < 1:
-        raise ValueError(
-            f"the sizes of blocks must be positive and sum to the rows of the weight; got {tuple(blocks)}."
-        )
-
-
-def check_center(center: bool) -> None:
-    """Raise a TypeError for a `center` that is not True or False."""
-    if not isinstance(center, bool):
-        raise TypeError(f"center must be True or False; got {center!r}.")
-
-
-def check_scale(scale: bool | float) -> None:
-    """Raise a TypeError or ValueError for a `scale` that no weight could have."""
-    rule = f"scale must be False, True (learned, one a row) or a positive number; got {scale!r}."
-    if not isinstance(scale, int | float):
-        raise TypeError(rule)
-    if not isinstance(scale, bool) and not 0 < scale < float("inf"):
-        raise ValueError(rule)
 
 
 def _make_scale(scale: bool | float, rows: int, weight: Tensor) -> nn.Parameter | float | bool:

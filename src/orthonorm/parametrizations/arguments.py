@@ -1,0 +1,81 @@
+"""What the arguments of an orthogonal weight may be, and what each block of rows holds."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+__all__ = ["block_sizes", "check_blocks", "check_center", "check_scale", "check_weight"]
+
+
+def check_weight(weight: Tensor, label: str) -> None:
+    """Raise a TypeError or ValueError for a tensor that cannot be made orthogonal."""
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        raise ValueError(f"{label} has no shape yet (a lazy module). Run one batch through the module first.")
+    if weight.is_complex():
+        raise TypeError(
+            f"{label} is complex ({weight.dtype}), but the map is defined for real weights. Keep real and imaginary "
+            "parts as two real weights, or leave this module as it is."
+        )
+    if not weight.is_floating_point():
+        raise TypeError(f"{label} must be a floating tensor; got {weight.dtype}. Convert it with .float().")
+    if weight.ndim < 2:
+        raise ValueError(
+            f"{label} must have at least 2 dimensions, rows and their entries; got the shape {tuple(weight.shape)}. "
+            "Biases and normalization weights stay as they are."
+        )
+
+
+def _are_sizes(blocks: object) -> bool:
+    return (
+        isinstance(blocks, Sequence) and all(isinstance(size, int) for size in blocks) and not isinstance(blocks, str)
+    )
+
+
+def block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tuple[int, ...]:
+    """Return the rows of each block that groups may not straddle, of `n` rows in all."""
+    if blocks is None:
+        return (n,)
+    if groups > 1:
+        raise ValueError(
+            f"blocks cannot be combined with a convolution of {groups} groups, which are blocks already; got "
+            f"blocks={blocks!r}. Leave blocks out."
+        )
+    check_blocks(blocks)
+    if isinstance(blocks, int):  # the number of equal blocks
+        if n % blocks:
+            raise ValueError(
+                f"blocks, as a number, must divide the {n} rows; got {blocks}. Give the sizes of unequal blocks."
+            )
+        return (n // blocks,) * blocks
+    if sum(blocks) != n:
+        raise ValueError(f"the sizes of blocks must be positive and sum to the {n} rows; got {tuple(blocks)}.")
+    return tuple(blocks)
+
+
+def check_blocks(blocks: int | Sequence[int] | None) -> None:
+    """Raise a TypeError or ValueError for `blocks` that no weight could have."""
+    if blocks is None:
+        return
+    if isinstance(blocks, bool) or not (isinstance(blocks, int) or _are_sizes(blocks)):
+        raise TypeError(f"blocks must be a number of equal blocks, or the sizes of the blocks; got {blocks!r}.")
+    if isinstance(blocks, int) and blocks < 1:
+        raise ValueError(f"blocks, as a number, must be at least 1, or None for no blocks; got {blocks}.")
+    if not isinstance(blocks, int) and min(blocks, default=0) < 1:
+        raise ValueError(
+            f"the sizes of blocks must be positive and sum to the rows of the weight; got {tuple(blocks)}."
+        )
+
+
+def check_center(center: bool) -> None:
+    """Raise a TypeError for a `center` that is not True or False."""
+    if not isinstance(center, bool):
+        raise TypeError(f"center must be True or False; got {center!r}.")
+
+
+def check_scale(scale: bool | float) -> None:
+    """Raise a TypeError or ValueError for a `scale` that no weight could have."""
+    rule = f"scale must be False, True (learned, one a row) or a positive number; got {scale!r}."
+    if not isinstance(scale, int | float):
+        raise TypeError(rule)
+    if not isinstance(scale, bool) and not 0 < scale < float("inf"):
+        raise ValueError(rule)

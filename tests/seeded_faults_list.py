@@ -220,6 +220,20 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_folding.py::test_layers_that_make_one_weight_of_one_v_stay_tied",),
     ),
     Fault(
+        name="the free matrices are in the order of their conversion",
+        file="orthonorm/parametrizations/registration.py",
+        old="            registered[key] = registered.pop(key)\n",
+        new="            pass\n",
+        tests=("tests/test_folding.py::test_parameters_keep_their_order_whichever_was_converted_first",),
+    ),
+    Fault(
+        name="folding forgets the order of weights that were converted before",
+        file="orthonorm/parametrizations/registration.py",
+        old="        if owner is module:\n            names.insert",
+        new="        if owner is None:\n            names.insert",
+        tests=("tests/test_folding.py::test_parameters_keep_their_order_whichever_was_converted_first",),
+    ),
+    Fault(
         name="recentering leaves the norm",
         file="orthonorm/free_matrices.py",
         old="V.copy_(owner.assemble(norm * W, V))",

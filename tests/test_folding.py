@@ -251,6 +251,61 @@ def test_layers_that_make_one_weight_of_one_v_stay_tied():
     assert torch.equal(model(torch.ones(1, 8)), outputs)
 
 
+class Weights(nn.Module):
+    """Parameters of one shape, converted in whichever order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("first", "between", "second", "last"):
+            self.register_parameter(name, nn.Parameter(torch.randn(4, 6)))
+
+
+def converted_in_order(*names: str) -> nn.Module:
+    module = Weights()
+    for name in names:
+        on.orthogonal_weight_norm(module, name)
+    return module
+
+
+ALL = on.OLMConfig(input_weights=True, scale=True)
+OUT_OF_ORDER: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
+    "an LSTM": (
+        lambda: nn.LSTM(5, 4, num_layers=2, bidirectional=True),
+        lambda: on.orthogonalize_(nn.LSTM(5, 4, num_layers=2, bidirectional=True), ALL, lambda *_: True),
+    ),
+    "a GRU": (lambda: nn.GRU(5, 4), lambda: on.orthogonalize_(nn.GRU(5, 4), ALL, lambda *_: True)),
+    "a cell": (lambda: nn.LSTMCell(5, 4), lambda: on.orthogonalize_(nn.LSTMCell(5, 4), ALL, lambda *_: True)),
+    "backwards": (Weights, lambda: converted_in_order("last", "second", "first")),
+    "all of them": (Weights, lambda: converted_in_order("between", "last", "first", "second")),
+}
+
+
+@pytest.mark.parametrize(("plain", "build"), OUT_OF_ORDER.values(), ids=OUT_OF_ORDER)
+def test_parameters_keep_their_order_whichever_was_converted_first(
+    plain: Callable[[], nn.Module], build: Callable[[], nn.Module]
+):
+    model, names = build(), [name for name, _ in plain().named_parameters()]
+    free_names = [name.split(".")[1] for name, _ in model.named_parameters() if name.endswith(".original")]
+    assert free_names == [name for name in names if name in free_names]
+    on.fold_(model)
+    assert [name for name, _ in model.named_parameters()] == names
+    assert list(model.state_dict()) == list(plain().state_dict())
+
+
+def test_an_optimizers_state_of_a_folded_model_goes_to_the_same_tensors():
+    # An optimizer's state_dict knows parameters by their place only, and these two have one shape.
+    plain = nn.LSTM(4, 4)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    plain(torch.randn(3, 2, 4))[0].sum().backward()
+    optimizer.step()
+    folded = on.fold(on.orthogonalize_(copy.deepcopy(plain), on.OLMConfig(input_weights=True), lambda *_: True))
+    loaded = torch.optim.SGD(folded.parameters(), lr=0.1, momentum=0.9)
+    loaded.load_state_dict(optimizer.state_dict())
+    for name, parameter in plain.named_parameters():
+        momentum = loaded.state[folded.get_parameter(name)]["momentum_buffer"]
+        assert torch.equal(momentum, optimizer.state[parameter]["momentum_buffer"])
+
+
 class Doubled(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 2 * x

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .parametrizations.adapters import restore
-from .parametrizations.registration import free_matrix, load_plain_weight, orthogonal_weights
+from .parametrizations.registration import free_matrix, load_plain_weight, orthogonal_weights, place_before
 from .parametrizations.users import find_users
 
 __all__ = ["fold", "fold_"]
@@ -105,9 +105,8 @@ def _fold_weight(module: nn.Module, name: str, home: nn.Parameter, value: Tensor
 
 def _move_before(parameters: dict[str, Any], name: str, followers: tuple[str, ...]) -> None:
     """Put an entry back where it was: optimizers and their state_dicts know parameters by their order."""
-    keys = list(parameters)
-    behind = keys[min((keys.index(key) for key in followers if key in keys), default=len(keys)) :]
-    for key in [name, *(key for key in behind if key != name)]:
+    keys = [key for key in parameters if key != name]
+    for key in [name, *keys[place_before(keys, followers) :]]:
         parameters[key] = parameters.pop(key)
 
 

@@ -49,10 +49,12 @@ def _recurrent(module: nn.Module) -> list[Target]:
     gates = next(count for kind, count in _GATES.items() if isinstance(module, kind))
     names = [*module._parameters, *getattr(module, "parametrizations", {})]
     return [
-        Target(name, {"center": False, "group_size": None}, blocks=gates)
+        Target(name, blocks=gates, input_weight=True)
+        if name.startswith("weight_ih")
+        else Target(name, {"center": False, "group_size": None}, blocks=gates)
         for name in names
-        if name.startswith("weight_hh")
-    ] + [Target(name, blocks=gates, input_weight=True) for name in names if name.startswith("weight_ih")]
+        if name.startswith(("weight_ih", "weight_hh"))
+    ]
 
 
 def _attention(module: nn.Module) -> list[Target]:

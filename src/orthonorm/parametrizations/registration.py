@@ -21,6 +21,7 @@ __all__ = [
     "load_plain_weight",
     "orthogonal_weight_norm",
     "orthogonal_weights",
+    "place_before",
     "register",
     "row_layout",
     "warnings_last",
@@ -146,15 +147,33 @@ def _refuse_rewritten(module: nn.Module, name: str, label: str) -> None:
 def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
     """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work."""
     first = all(owner is not module for _, owner, _, _ in orthogonal_weights(module))
-    names = list(module._parameters)
+    names = _plain_order(module)
     parametrization.followers = tuple(names[names.index(name) + 1 :])
     parametrize.register_parametrization(module, name, parametrization)
+    registered: dict[str, Any] = module.parametrizations._modules  # type: ignore[union-attr]
+    for key in parametrization.followers:
+        if key in registered:  # the V of each weight in the order of the weights, whichever was converted first
+            registered[key] = registered.pop(key)
     if first:  # another tensor of the module may carry another parametrization already, which has neither
         adapt(module)
         module.register_load_state_dict_pre_hook(load_plain_weight)
         if callable(getattr(module, "reset_parameters", None)):
             type(module).reset_parameters = _reset_parameters  # type: ignore[attr-defined]
     return module
+
+
+def _plain_order(module: nn.Module) -> list[str]:
+    """Return the names of a module's parameters in the order that they had before some became orthogonal."""
+    names = list(module._parameters)
+    for _, owner, name, parametrization in orthogonal_weights(module):
+        if owner is module:
+            names.insert(place_before(names, parametrization.followers), name)
+    return names
+
+
+def place_before(names: list[str], followers: Sequence[str]) -> int:
+    """Return the place of the first of the followers that is there; the end if none is."""
+    return min((names.index(key) for key in followers if key in names), default=len(names))
 
 
 def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, OrthogonalWeightNorm]]:

@@ -126,9 +126,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="a converted layer resets nothing",
-        file="orthonorm/parametrizations/registration.py",
-        old="    for name, weight in written.items():\n",
-        new="    for name, weight in [*written.items()][:0]:\n",
+        file="orthonorm/parametrizations/resetting.py",
+        old="        for name, weight in written.items():\n",
+        new="        for name, weight in [*written.items()][:0]:\n",
         tests=("tests/test_modules.py::test_reset_parameters_draws_torchs_start_anew",),
     ),
     Fault(
@@ -232,6 +232,20 @@ FAULTS: tuple[Fault, ...] = (
         old="        if owner is module:\n            names.insert",
         new="        if owner is None:\n            names.insert",
         tests=("tests/test_folding.py::test_parameters_keep_their_order_whichever_was_converted_first",),
+    ),
+    Fault(
+        name="what reset_parameters writes through .data is lost",
+        file="orthonorm/parametrizations/resetting.py",
+        old="        return not (now.is_meta or bool(",
+        new="        return False and bool((",
+        tests=("tests/test_parametrizations.py::test_reset_parameters_that_writes_through_data_resets_v",),
+    ),
+    Fault(
+        name="attention resets all but its orthogonal weight",
+        file="orthonorm/parametrizations/resetting.py",
+        old='for method in ("reset_parameters", "_reset_parameters")}',
+        new='for method in ("reset_parameters",)}',
+        tests=("tests/test_parametrizations.py::test_the_second_name_of_reset_parameters_is_attentions",),
     ),
     Fault(
         name="recentering leaves the norm",
@@ -1129,9 +1143,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="reset_parameters of a recurrent layer leaves the scale",
-        file="orthonorm/parametrizations/registration.py",
-        old="if V._version != version}",
-        new="if V._version < version}",
+        file="orthonorm/parametrizations/resetting.py",
+        old="in free.items() if watched.was_written()}",
+        new="in free.items() if False}",
         tests=("tests/test_layer_rules.py::test_reset_parameters_of_a_recurrent_layer_resets_v_and_the_scale",),
     ),
     Fault(

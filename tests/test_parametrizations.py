@@ -211,6 +211,75 @@ def test_reset_parameters_of_one_layer_leaves_the_class_alone():
     assert torch.equal(plain.weight, nn.Linear(8, 4).weight)
 
 
+class ThroughData(nn.Linear):
+    """Initialised by what older code writes: torch counts no version of a tensor that is written through `.data`."""
+
+    def reset_parameters(self, size: float = 1.0) -> None:
+        self.weight.data.uniform_(-size, size)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_reset_parameters_that_writes_through_data_resets_v(scaled: bool):
+    layer: Any = on.orthogonal_weight_norm(ThroughData(8, 4, bias=False), scale=scaled)
+    torch.manual_seed(5)
+    layer.reset_parameters(size=3.0)
+    torch.manual_seed(5)
+    drawn = torch.empty(4, 8).uniform_(-3.0, 3.0)
+    assert torch.equal(free(layer), drawn)
+    if scaled:
+        assert torch.equal(scale(layer), drawn.norm(dim=1))
+
+
+class GivesOtherMemory(nn.Linear):
+    def reset_parameters(self) -> None:
+        self.weight.data = torch.eye(4, 8)
+
+
+def test_reset_parameters_that_gives_the_weight_other_memory_resets_v():
+    layer: Any = on.orthogonal_weight_norm(GivesOtherMemory(8, 4, bias=False))
+    with torch.no_grad():
+        free(layer).normal_()
+    layer.reset_parameters()
+    assert torch.equal(free(layer), torch.eye(4, 8))
+
+
+class KeepsItsWeight(nn.Linear):
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.bias)
+
+
+@pytest.mark.parametrize("value", [1.0, float("nan")])
+def test_reset_parameters_that_leaves_the_weight_leaves_v(value: float):
+    layer: Any = KeepsItsWeight(8, 4)
+    nn.init.normal_(layer.weight)
+    on.orthogonal_weight_norm(layer)
+    V = torch.randn(4, 8)
+    V[0, 0] = value
+    with torch.no_grad():
+        free(layer).copy_(V)
+    layer.reset_parameters()
+    torch.testing.assert_close(free(layer).detach(), V, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_second_name_of_reset_parameters_is_attentions():
+    layer: Any = on.orthogonal_weight_norm(nn.MultiheadAttention(8, 2), "in_proj_weight", blocks=3)
+    torch.manual_seed(5)
+    layer._reset_parameters()
+    torch.manual_seed(5)
+    assert torch.equal(free(layer, "in_proj_weight"), nn.init.xavier_uniform_(torch.empty(24, 8)))
+
+
+def test_attention_made_without_memory_starts_from_its_own_reset():
+    layer: Any = nn.MultiheadAttention(8, 2, device="meta")
+    on.orthogonal_weight_norm(layer, "in_proj_weight", blocks=3)
+    layer.to_empty(device="cpu")
+    with torch.no_grad():
+        free(layer, "in_proj_weight").fill_(float("nan"))  # whatever was in the memory
+    layer._reset_parameters()
+    W = layer.in_proj_weight.detach()
+    assert max(error_of_rows(part, (4, 4)) for part in W.split(8)) < 2e-6
+
+
 class Doubled(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 2 * x

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -13,6 +12,7 @@ from orthonorm.functional.grouping import check_group_arguments
 from orthonorm.functional.scaling import row_norms
 
 from .adapters import adapt
+from .resetting import adapt_resets
 from .weight_norm import OrthogonalWeightNorm
 
 __all__ = [
@@ -157,8 +157,7 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
     if first:  # another tensor of the module may carry another parametrization already, which has neither
         adapt(module)
         module.register_load_state_dict_pre_hook(load_plain_weight)
-        if callable(getattr(module, "reset_parameters", None)):
-            type(module).reset_parameters = _reset_parameters  # type: ignore[attr-defined]
+        adapt_resets(module)
     return module
 
 
@@ -209,29 +208,3 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         if isinstance(owner.scale, Tensor):
             scale = row_norms(owner.rows(weight)).flatten() if fits else owner.scale
             state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale
-
-
-def _class_below(module: nn.Module) -> type:
-    """Return the class under the one that carries our `reset_parameters`, which others may have derived from."""
-    classes = type(module).__mro__
-    ours = next(i for i, cls in enumerate(classes) if cls.__dict__.get("reset_parameters") is _reset_parameters)
-    return classes[ours + 1]
-
-
-def _reset_parameters(module: nn.Module) -> None:
-    """Run the class's own `reset_parameters` and make what it wrote into the weight the new V."""
-    with torch.no_grad(), parametrize.cached():
-        # Inside `cached` the weight is one tensor, so an in-place initialisation of it can be seen afterwards.
-        names = list(module.parametrizations)  # type: ignore[arg-type]
-        weights = {name: getattr(module, name) for name in names}
-        before = {name: weight._version for name, weight in weights.items()}
-        free = {name: (V := free_matrix(module, name), V._version) for name in names}
-        _class_below(module).reset_parameters(module)  # type: ignore[attr-defined]
-        written = {name: weight.clone() for name, weight in weights.items() if weight._version != before[name]}
-        # A recurrent layer writes into all its parameters, V and the scale themselves among them.
-        written |= {name: V.detach().clone() for name, (V, version) in free.items() if V._version != version}
-    for name, weight in written.items():
-        setattr(module, name, weight)
-        owner = module.parametrizations[name][0]  # type: ignore[index]
-        if isinstance(owner, OrthogonalWeightNorm) and owner.unit_start and isinstance(owner.scale, Tensor):
-            nn.init.ones_(owner.scale)

@@ -248,6 +248,29 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_parametrizations.py::test_the_second_name_of_reset_parameters_is_attentions",),
     ),
     Fault(
+        name="an assignment that torch refuses has changed the scale",
+        file="orthonorm/parametrizations/registration.py",
+        old="                    owner.scale.copy_(scale)\n",
+        new="                    owner.scale.copy_(owner.scale)\n",
+        tests=(
+            "tests/test_parametrizations.py::test_an_assignment_that_torch_refuses_has_not_changed_a_scale_of_another_type",
+        ),
+    ),
+    Fault(
+        name="a conversion that fails leaves some layers converted",
+        file="orthonorm/parametrizations/rollback.py",
+        old="        for restore in undo:\n",
+        new="        for restore in undo[:0]:\n",
+        tests=("tests/test_convert.py::test_a_conversion_that_is_interrupted_has_changed_nothing",),
+    ),
+    Fault(
+        name="a conversion that fails leaves a completed weight",
+        file="orthonorm/parametrizations/rollback.py",
+        old="        parameter.data = memory\n",
+        new="        parameter.data = parameter.data\n",
+        tests=("tests/test_convert.py::test_a_class_that_torch_cannot_derive_from_is_refused_and_nothing_changed",),
+    ),
+    Fault(
         name="recentering leaves the norm",
         file="orthonorm/free_matrices.py",
         old="V.copy_(owner.assemble(norm * W, V))",

@@ -356,6 +356,57 @@ def test_a_refusal_says_why_and_changes_nothing(
     assert before is None or state(model) == before
 
 
+class Registered(nn.Linear):
+    """A class that asks each class derived from it for a keyword, so that torch can derive none."""
+
+    def __init_subclass__(cls, *, kind: str, **options: Any) -> None:
+        super().__init_subclass__(**options)
+
+
+def with_a_class_that_allows_none_below() -> Any:
+    model: Any = nn.Sequential(nn.Linear(6, 6), nn.LSTM(6, 6), Registered(6, 6), nn.Linear(6, 3))
+    with torch.no_grad():
+        model[0].weight[1] = model[0].weight[0]  # completed, so V gets other memory
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:0.weight has lost 1 of its 6 directions:UserWarning")
+def test_a_class_that_torch_cannot_derive_from_is_refused_and_nothing_changed():
+    model = with_a_class_that_allows_none_below()
+    before, weights = state(model), [parameter.data_ptr() for parameter in model.parameters()]
+    x = torch.randn(2, 3, 6)
+    outputs = model[3](model[2](model[1](model[0](x))[0]))
+    message = r"^2\.weight: torch's parametrize derives a class from Registered, .* allows none \(.*'kind'\)\. Let its"
+    with pytest.raises(TypeError, match=message):
+        on.orthogonalize_(model, on.OLMConfig(scale=True), lambda _, fqn: fqn != "")
+    assert state(model) == before
+    assert [parameter.data_ptr() for parameter in model.parameters()] == weights
+    assert torch.equal(model[3](model[2](model[1](model[0](x))[0])), outputs)
+    with pytest.raises(TypeError, match=r"^weight of Registered: torch's parametrize derives"):
+        on.orthogonal_weight_norm(model[2])
+    assert state(model) == before
+
+
+def test_a_conversion_that_is_interrupted_has_changed_nothing(monkeypatch: pytest.MonkeyPatch):
+    model, registered = nn.Sequential(nn.LSTM(6, 6), nn.Linear(6, 4)), []
+    handle = model[0].register_load_state_dict_pre_hook(lambda *_: None)
+    before, complete = state(model), on.OrthogonalWeightNorm.complete
+
+    def interrupted(self: on.OrthogonalWeightNorm, weight: Tensor) -> Tensor:
+        registered.append(self.label)
+        if len(registered) == 2:
+            raise KeyboardInterrupt
+        return complete(self, weight)
+
+    monkeypatch.setattr(on.OrthogonalWeightNorm, "complete", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        on.orthogonalize_(model, on.OLMConfig(input_weights=True), lambda _, fqn: fqn != "")
+    assert registered == ["0.weight_ih_l0", "0.weight_hh_l0"]
+    assert state(model) == before
+    handle.remove()
+    assert len(model[0]._load_state_dict_pre_hooks) == 0
+
+
 CONFIGS = {
     "group of zero": ({"group_size": 0}, ValueError, r"group_size must be at least 1, or None for the limit; got 0"),
     "group not whole": ({"group_size": 64.0}, TypeError, r"group_size must be a whole number or None; got 64\.0"),

@@ -179,6 +179,33 @@ def test_training_leaves_an_assigned_tensor_alone():
     assert torch.equal(X, before)
 
 
+@pytest.mark.usefixtures("unenforced")
+@pytest.mark.parametrize(
+    "value",
+    [torch.full((4, 8), 7.0).double(), torch.zeros(5, 8), torch.ones(4, 8).int(), torch.zeros(4, 8), None],
+    ids=["another type", "another shape", "whole numbers", "lost directions", "none"],
+)
+@pytest.mark.filterwarnings("error")
+def test_an_assignment_that_raises_has_changed_nothing(value: Any):
+    layer = on.orthogonal_weight_norm(nn.Linear(8, 4), scale=True)
+    with torch.no_grad():
+        scale(layer).fill_(3.0)
+    before = {name: parameter.detach().clone() for name, parameter in layer.named_parameters()}
+    with pytest.raises((TypeError, ValueError, UserWarning)):
+        layer.weight = value
+    for name, parameter in layer.named_parameters():
+        assert torch.equal(parameter, before[name])
+
+
+def test_an_assignment_that_torch_refuses_has_not_changed_a_scale_of_another_type():
+    # V and the scale of different types: what torch refuses, the scale alone could have taken.
+    layer: Any = on.orthogonal_weight_norm(nn.Linear(8, 4), scale=True).double()
+    scale(layer).data = torch.full((4,), 3.0)
+    with pytest.raises(ValueError, match="dtype"):
+        layer.weight = torch.randn(4, 8)
+    assert torch.equal(scale(layer), torch.full((4,), 3.0))
+
+
 def test_an_orthonormal_weight_is_a_fixed_point():
     layer = on.orthogonal_weight_norm(nn.Linear(8, 4, dtype=torch.float64))
     W = weight(layer).detach().clone()
@@ -325,6 +352,16 @@ def test_a_plain_checkpoint_loads(assign: bool, scaled: bool):
             torch.testing.assert_close(scale(model[index]), V.flatten(1).norm(dim=1))
             assert scale(model[index]).requires_grad
     assert isinstance(free(model[0]), nn.Parameter)
+
+
+def test_a_checkpoint_of_whole_numbers_loads_as_into_the_plain_layer():
+    values = torch.arange(32).view(4, 8) ** 2 % 11
+    plain = nn.Linear(8, 4, bias=False)
+    plain.load_state_dict({"weight": values})
+    layer = on.orthogonal_weight_norm(nn.Linear(8, 4, bias=False), scale=True)
+    layer.load_state_dict({"weight": values})
+    assert torch.equal(free(layer), plain.weight)
+    torch.testing.assert_close(scale(layer).detach(), plain.weight.detach().norm(dim=1))
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -503,6 +540,13 @@ WRONG = {
     ),
     "assigned of another shape": (assign(torch.ones(5, 8)), ValueError, r"the shape \(4, 8\); got .* \(5, 8\) for it"),
     "assigned of another type": (assign(torch.randn(4, 8).double()), ValueError, r"dtype torch\.float64"),
+    "assigned whole numbers": (
+        assign(torch.ones(4, 8).int()),
+        TypeError,
+        r"^weight of OrthogonalLinear must be a floating tensor; got torch\.int32\. Convert it with \.float\(\)",
+    ),
+    "assigned complex numbers": (assign(torch.ones(4, 8) * 1j), TypeError, r"complex \(torch\.complex64\).*two real"),
+    "assigned no tensor": (assign([1.0]), TypeError, r"must be a tensor of the shape \(4, 8\); got list\."),
 }
 
 

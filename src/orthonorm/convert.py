@@ -15,6 +15,7 @@ from .layer_rules import BY_DEFAULT, Target, find_rule, known_types
 from .nearest_name import refusing_unknown_options
 from .parametrizations.arguments import check_blocks, check_center, check_scale
 from .parametrizations.registration import build, orthogonal_weights, register, row_layout, warnings_last
+from .parametrizations.rollback import all_or_nothing
 from .parametrizations.weight_norm import OrthogonalWeightNorm
 
 __all__ = ["OLMConfig", "default_filter", "orthogonalize_"]
@@ -149,7 +150,8 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
         The model.
 
     Raises:
-        TypeError: if the filter chooses a module that the table does not know.
+        TypeError: if the filter chooses a module that the table does not know, or whose class allows no class derived
+            from it.
         ValueError: if no layer is chosen, a chosen one is parametrized already, or a layer that shares its weight with
             a chosen one is not chosen.
 
@@ -176,11 +178,12 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     with warnings_last():
         plans = _make_plans(chosen, config)
         _check_shared_weights(model, plans)
-        scales: dict[int, Any] = {}
-        for plan in plans:
-            key = id(plan.module._parameters[plan.name])
-            register(plan.module, plan.name, plan.parametrization)
-            plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
+        with all_or_nothing([(plan.module, plan.name) for plan in plans]):
+            scales: dict[int, Any] = {}
+            for plan in plans:
+                key = id(plan.module._parameters[plan.name])
+                register(plan.module, plan.name, plan.parametrization)
+                plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
     return model
 
 

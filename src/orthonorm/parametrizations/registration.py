@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -13,6 +14,7 @@ from orthonorm.functional.scaling import row_norms
 
 from .adapters import adapt
 from .resetting import adapt_resets
+from .rollback import all_or_nothing
 from .weight_norm import OrthogonalWeightNorm
 
 __all__ = [
@@ -145,20 +147,59 @@ def _refuse_rewritten(module: nn.Module, name: str, label: str) -> None:
 
 
 def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
-    """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work."""
+    """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work.
+
+    Raises:
+        TypeError: if the module's class allows no class derived from it; nothing is changed then.
+    """
     first = all(owner is not module for _, owner, _, _ in orthogonal_weights(module))
     names = _plain_order(module)
     parametrization.followers = tuple(names[names.index(name) + 1 :])
-    parametrize.register_parametrization(module, name, parametrization)
-    registered: dict[str, Any] = module.parametrizations._modules  # type: ignore[union-attr]
-    for key in parametrization.followers:
-        if key in registered:  # the V of each weight in the order of the weights, whichever was converted first
-            registered[key] = registered.pop(key)
-    if first:  # another tensor of the module may carry another parametrization already, which has neither
-        adapt(module)
-        module.register_load_state_dict_pre_hook(load_plain_weight)
-        adapt_resets(module)
+    with all_or_nothing([(module, name)]):
+        _derive_class(module, name, parametrization)
+        registered: dict[str, Any] = module.parametrizations._modules  # type: ignore[union-attr]
+        for key in parametrization.followers:
+            if key in registered:  # the V of each weight in the order of the weights, whichever was converted first
+                registered[key] = registered.pop(key)
+        if first:  # another tensor of the module may carry another parametrization already, which has neither
+            adapt(module)
+            module.register_load_state_dict_pre_hook(load_plain_weight)
+            adapt_resets(module)
+        _assign_whole(module, name)
     return module
+
+
+def _derive_class(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> None:
+    """Let torch register the parametrization, which derives a class from the module's own."""
+    cls = type(module)
+    try:
+        parametrize.register_parametrization(module, name, parametrization)
+    except Exception as error:
+        if type(module) is not cls or name in module._parameters:
+            raise
+        raise TypeError(
+            f"{parametrization.label}: torch's parametrize derives a class from {cls.__name__}, to compute the weight "
+            f"in it, and {cls.__name__} allows none ({error}). Let its __init_subclass__ or metaclass go without "
+            "arguments, or leave this layer out."
+        ) from error
+
+
+def _assign_whole(module: nn.Module, name: str) -> None:
+    """Make an assignment to the weight leave the scale as it was where torch refuses the value for V."""
+    computed: property = type(module).__dict__[name]
+
+    def assign(self: nn.Module, value: Tensor) -> None:
+        owner = getattr(self.parametrizations, name)[0]
+        scale = owner.scale.detach().clone() if isinstance(owner.scale, Tensor) else None
+        try:
+            computed.__set__(self, value)
+        except BaseException:
+            if scale is not None:
+                with torch.no_grad():
+                    owner.scale.copy_(scale)
+            raise
+
+    setattr(type(module), name, property(computed.fget, assign))
 
 
 def _plain_order(module: nn.Module) -> list[str]:
@@ -204,6 +245,8 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
             continue
         del state_dict[prefix + name]
         fits = isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape  # if not, torch is about to say so
+        if fits and not weight.is_floating_point():
+            weight = weight.to(free_matrix(module, name).dtype)  # as torch does for the plain layer
         state_dict[original] = owner.complete(weight) if fits and not weight.is_meta else weight
         if isinstance(owner.scale, Tensor):
             scale = row_norms(owner.rows(weight)).flatten() if fits else owner.scale

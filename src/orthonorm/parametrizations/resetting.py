@@ -25,7 +25,7 @@ def adapt_resets(module: nn.Module) -> None:
 
 
 def _resetting(method: str) -> Callable[..., None]:
-    def reset(module: nn.Module, *args: Any, **options: Any) -> None:
+    def _reset(module: nn.Module, *args: Any, **options: Any) -> None:
         with torch.no_grad(), parametrize.cached():
             lists = dict(module.parametrizations.items())  # type: ignore[union-attr, operator]
             weights = {name: _Watched(getattr(module, name)) for name in lists}
@@ -36,7 +36,7 @@ def _resetting(method: str) -> Callable[..., None]:
         for name, weight in written.items():
             _start_from(module, name, weight)
 
-    return reset
+    return _reset
 
 
 # Attention keeps its own under the second name.

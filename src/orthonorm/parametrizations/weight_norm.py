@@ -161,23 +161,27 @@ class OrthogonalWeightNorm(nn.Module):
         completed by fixed ones, with a warning.
 
         Raises:
-            ValueError: if `weight` has another shape.
+            TypeError: if `weight` is not a tensor of floating numbers.
+            ValueError: if it has another shape.
         """
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{self.label} must be a tensor of the shape {self.shape}; got {type(weight).__name__}.")
         if tuple(weight.shape) != self.shape:
             raise ValueError(
                 f"{self.label} has the shape {self.shape}; got a tensor of shape {tuple(weight.shape)} for it. "
                 "Assign one of the same shape, or build another layer."
             )
-        rows = self.rows(weight.detach())
-        if isinstance(self.scale, Tensor):
-            with torch.no_grad():
-                self.scale.copy_(row_norms(rows).flatten())
+        check_weight(weight, self.label)
         # torch lets V share the memory of what is returned here: right for the module's own parameter when the
         # parametrization is registered, but a tensor assigned later (`layer.weight = X`) belongs to the caller.
         own = weight if isinstance(weight, nn.Parameter) else weight.clone()
-        if weight.is_meta:
-            return own
-        return self.complete(own)
+        V = own if weight.is_meta else self.complete(own)
+        if isinstance(
+            self.scale, Tensor
+        ):  # last: nothing is changed where the value is refused, or a warning is raised
+            with torch.no_grad():
+                self.scale.copy_(row_norms(self.rows(weight.detach())).flatten())
+        return V
 
     def complete(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return `weight` with the directions that it has lost filled by fixed ones, with a warning that says so."""

@@ -1,0 +1,47 @@
+"""A change of modules that fails in the middle leaves them as they were."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+__all__ = ["all_or_nothing"]
+
+
+@contextmanager
+def all_or_nothing(targets: Iterable[tuple[nn.Module, str]]) -> Iterator[None]:
+    """Undo what was done to modules, and to the parameter that is named of each, if the block raises.
+
+    Args:
+        targets: modules, each with the name of the parameter that is about to be parametrized.
+    """
+    undo = [_remember(module, name) for module, name in targets]
+    try:
+        yield
+    except BaseException:  # Ctrl-C, too
+        for restore in undo:
+            restore()
+        raise
+
+
+def _remember(module: nn.Module, name: str) -> Callable[[], None]:
+    """Return a function that gives a module its class and attributes back, and a parameter its memory."""
+    cls, attributes = type(module), dict(module.__dict__)
+    # Handles of hooks point to these very dictionaries.
+    contents = {key: dict(value) for key, value in attributes.items() if isinstance(value, dict)}
+    parameter = module._parameters[name]
+    assert parameter is not None
+    memory, computed = parameter.data, name in cls.__dict__
+
+    def restore() -> None:
+        module.__class__ = cls  # type: ignore[assignment]
+        if name in cls.__dict__ and not computed:  # a class that torch had derived before, for another weight
+            delattr(cls, name)
+        module.__dict__.clear()
+        module.__dict__.update(attributes)
+        for key, content in contents.items():
+            attributes[key].clear()
+            attributes[key].update(content)
+        parameter.data = memory
+
+    return restore

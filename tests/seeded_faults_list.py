@@ -271,6 +271,20 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_convert.py::test_a_class_that_torch_cannot_derive_from_is_refused_and_nothing_changed",),
     ),
     Fault(
+        name="a recurrent layer computes its weights when it is moved",
+        file="orthonorm/parametrizations/adapters.py",
+        old="        cls._init_flat_weights = _outdate\n",
+        new="",
+        tests=("tests/test_layer_rules.py::test_a_moved_recurrent_layer_computes_no_weight",),
+    ),
+    Fault(
+        name="a recurrent layer computes its weights when one is assigned",
+        file="orthonorm/parametrizations/adapters.py",
+        old="            cls.__setattr__ = nn.Module.__setattr__\n",
+        new="            cls.__setattr__ = cls.__setattr__\n",
+        tests=("tests/test_layer_rules.py::test_a_moved_recurrent_layer_computes_no_weight",),
+    ),
+    Fault(
         name="recentering leaves the norm",
         file="orthonorm/free_matrices.py",
         old="V.copy_(owner.assemble(norm * W, V))",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 import orthonorm as on
 from orthogonal_layers import free
@@ -90,6 +91,53 @@ def test_a_recurrent_layer_survives_copying_converting_and_folding():
         nn.init.zeros_(folded.get_parameter("weight_hh_l0"))
     assert not torch.equal(folded(x)[0], expected)
     torch.testing.assert_close(layer.double()(x.double())[0], expected.double(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["as it was", "given other memory"])
+@pytest.mark.parametrize("kind", RECURRENT, ids=lambda kind: kind.__name__)
+def test_torchs_removal_leaves_a_recurrent_layer_that_computes_the_same(kind: type[nn.RNNBase], moved: bool):
+    layer = on.orthogonalize_(recurrent(kind), on.OLMConfig(scale=True), everything)
+    state = layer.state_dict()
+    if moved:
+        layer.to_empty(device="cpu").load_state_dict(state)
+    x, names = torch.randn(6, 3, 5), list(on.orthogonality_error(layer))
+    expected = layer(x)[0]
+    for name in names:
+        parametrize.remove_parametrizations(layer, name)
+        assert torch.equal(layer(x)[0], expected)
+    assert type(layer) is kind
+    with torch.no_grad():
+        nn.init.zeros_(layer.get_parameter("weight_hh_l0"))
+    assert not torch.equal(layer(x)[0], expected)
+    assert torch.equal(copy.deepcopy(layer)(x)[0], layer(x)[0])
+    layer.weight_hh_l0 = nn.Parameter(torch.ones_like(layer.get_parameter("weight_hh_l0")))
+    assert layer(x)[0].shape == expected.shape
+
+
+def test_a_moved_recurrent_layer_computes_no_weight(monkeypatch: pytest.MonkeyPatch):
+    layer, computed = on.orthogonalize_(recurrent(nn.LSTM), None, everything), []
+    rows = on.OrthogonalWeightNorm.orthonormal_rows
+    monkeypatch.setattr(
+        on.OrthogonalWeightNorm, "orthonormal_rows", lambda self, V: computed.append(self.label) or rows(self, V)
+    )
+    layer.double()
+    layer.bias_hh_l0 = nn.Parameter(torch.zeros(32, dtype=torch.float64))
+    assert computed == []
+    layer(torch.randn(6, 3, 5, dtype=torch.float64))
+    assert sorted(computed) == sorted(on.orthogonality_error(layer))
+
+
+def test_attention_goes_on_where_another_parametrization_stays():
+    layer: Any = nn.MultiheadAttention(8, 2, kdim=6, vdim=6)
+    nn.utils.parametrizations.orthogonal(layer, "k_proj_weight")
+    on.orthogonal_weight_norm(layer, "q_proj_weight")
+    on.orthogonal_weight_norm(layer, "v_proj_weight")
+    inputs = torch.randn(3, 1, 8), torch.randn(3, 1, 6), torch.randn(3, 1, 6)
+    expected = layer(*inputs)[0]
+    parametrize.remove_parametrizations(layer, "v_proj_weight")
+    on.fold_(layer)
+    assert [*layer.parametrizations] == ["k_proj_weight"]
+    torch.testing.assert_close(layer(*inputs)[0], expected)
 
 
 def test_reset_parameters_of_a_recurrent_layer_resets_v_and_the_scale():

@@ -30,6 +30,16 @@ def test_sharded_training_is_training_on_one_process(ranks: Pool, world: int, op
         assert shape == (12 // world, 12)
 
 
+@pytest.mark.parametrize("wrapped", [(), ("attention", "lstm")], ids=["whole", "each"])
+def test_layers_that_read_their_weights_on_the_side_are_trained_sharded(ranks: Pool, wrapped: tuple[str, ...]):
+    model = networks.tokens()
+    losses = networks.train(model, networks.sgd(model), networks.mixed_data())
+    (state, half), (same_state, other_half) = ranks.run(2, sharded.train_tokens, wrapped)
+    assert_same(state, networks.plain_state(model), 1e-6)
+    assert_same(same_state, state, 0.0)
+    assert [(a + b) / 2 for a, b in zip(half, other_half, strict=True)] == pytest.approx(losses, abs=1e-6)
+
+
 # Groups that no border cuts, that one cuts, ranks without a row, ranks with rows and without a group.
 UNEVEN = {
     "whole groups": ((6, 8, 8, 3), 2, 4),

@@ -54,6 +54,30 @@ def mixed_data(count: int = 12) -> Data:
     return torch.randint(0, 5, (count, 9), generator=generator), torch.randint(0, 3, (count,), generator=generator)
 
 
+class Tokens(nn.Module):
+    """The layers that read their weights on the side: attention and a recurrent one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.lstm = nn.LSTM(8, 6, batch_first=True)
+        self.last = nn.Linear(6, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Take tokens (batch, 9) to (batch, 3)."""
+        x = self.embed(tokens)
+        return self.last(self.lstm(self.attention(x, x, x)[0])[0][:, -1])
+
+
+def tokens() -> Tokens:
+    """Return the converted `Tokens`, the same on every rank."""
+    torch.manual_seed(1)
+    model, config = Tokens(), on.OLMConfig(scale=True, input_weights=True)
+    on.orthogonalize_(model, config, lambda module, _: isinstance(module, nn.MultiheadAttention | nn.LSTM))
+    return model
+
+
 def mlp(widths: tuple[int, ...], *, group_size: int | None = 4, scale: bool = True) -> nn.Sequential:
     """Return a converted network of linear layers whose classifier is plain."""
     torch.manual_seed(1)

@@ -47,6 +47,17 @@ def train_mixed(opted: bool, dtype: torch.dtype = torch.float32) -> Any:
     return full(model.state_dict()), losses, tuple(V.to_local().shape)
 
 
+def train_tokens(wrapped: tuple[str, ...]) -> Any:
+    """Train the network of tokens under `fully_shard`, of the named parts first, and return its whole state."""
+    model, mesh = networks.tokens(), init_device_mesh("cpu", (dist.get_world_size(),))
+    for name in wrapped:
+        fully_shard(model.get_submodule(name), mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    losses = networks.train(model, networks.sgd(model), networks.mixed_data())
+    model.to("cpu")  # a recurrent module looks at its weights here
+    return full(model.state_dict()), losses
+
+
 def train_mlp(widths: tuple[int, ...], group_size: int, opted: bool) -> Any:
     """Train a network of linear layers and return its whole state."""
     model = prepare(networks.mlp(widths, group_size=group_size), opted)

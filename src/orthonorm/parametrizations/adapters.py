@@ -1,9 +1,11 @@
 """What torch's recurrent and attention modules need besides: they read their weights on the side."""
 
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from .cached import cached
 
@@ -16,15 +18,24 @@ __all__ = ["adapt", "restore"]
 # version. So the class that `parametrize` has made for the module gets a forward that runs torch's inside `cached`,
 # and, for a recurrent module, a list that is read from the attributes. `flatten_parameters` has nothing to flatten
 # then: W is made at each forward. (On CUDA cuDNN says once more that the weights are compacted at every call.)
+#
+# torch's `remove_parametrizations` puts the class back, and nothing else. For that the module's own list and its
+# references, out of sight under the property, are such that torch's class finds them out of date and makes them anew.
+#
+# torch's recurrent `__setattr__` reads the list at each assignment of a weight, which would compute W in the middle of
+# what assigns several (`fully_shard` does, one at a time). Ours needs no update, so assigning is that of nn.Module.
 
 
 def adapt(module: nn.Module) -> None:
     """Make a parametrized module's own shortcuts see the orthogonal weight; other types are left as they are."""
     cls: Any = type(module)
     if isinstance(module, nn.RNNBase):
-        module.__dict__.pop("_flat_weights", None)
         cls._flat_weights = property(_read_flat_weights, _keep_flat_weights)
         cls._update_flat_weights = cls.flatten_parameters = _nothing_to_flatten
+        cls._init_flat_weights = _outdate
+        _outdate(module)
+        if cls.__setattr__ is nn.RNNBase.__setattr__:
+            cls.__setattr__ = nn.Module.__setattr__
     if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
         cls.forward = _forward_once
 
@@ -36,11 +47,26 @@ def restore(module: nn.Module) -> None:
 
 
 def _forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    forward = type(self).__mro__[1].forward  # type: ignore[attr-defined]
-    if torch.compiler.is_compiling():
+    classes = type(self).__mro__
+    # Others derive classes from ours, as fully_shard does.
+    ours = next(i for i, cls in enumerate(classes) if cls.__dict__.get("forward") is _forward_once)
+    forward = classes[ours + 1].forward  # type: ignore[attr-defined]
+    if torch.compiler.is_compiling() or not _has_orthogonal_weight(self):
         return forward(self, *args, **kwargs)
     with cached(self):
         return forward(self, *args, **kwargs)
+
+
+def _has_orthogonal_weight(module: nn.Module) -> bool:
+    lists = (child for child in module.modules() if isinstance(child, ParametrizationList))
+    return any(hasattr(entry[0], "orthonormal_rows") for entry in lists)
+
+
+def _outdate(self: nn.RNNBase) -> None:
+    """Leave a list and references that torch's own class, once it is back, makes anew before its next forward."""
+    names = self._flat_weights_names
+    self.__dict__["_flat_weights"] = [None] * len(names)
+    self._flat_weight_refs = [ref(nn.Parameter(torch.empty(0))) for _ in names]  # to nothing any more
 
 
 def _read_flat_weights(self: nn.RNNBase) -> list[Any]:

@@ -285,6 +285,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_layer_rules.py::test_a_moved_recurrent_layer_computes_no_weight",),
     ),
     Fault(
+        name="the scale of a frozen layer trains",
+        file="orthonorm/parametrizations/weight_norm.py",
+        old="trains = weight.requires_grad or not isinstance(weight, nn.Parameter)",
+        new="trains = True",
+        tests=("tests/test_parametrizations.py::test_a_frozen_layer_stays_frozen_with_a_learned_scale_too",),
+    ),
+    Fault(
         name="recentering leaves the norm",
         file="orthonorm/free_matrices.py",
         old="V.copy_(owner.assemble(norm * W, V))",
@@ -551,7 +558,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the limit of a centred group is d",
         file="orthonorm/functional/grouping.py",
-        old="return d - 1 if center else d",
+        old="return max(d - 1, 0) if center else d",
         new="return d",
         tests=("tests/functional/test_groups.py::test_the_limit_is_the_rank_that_rows_can_have",),
     ),

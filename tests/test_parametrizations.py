@@ -72,6 +72,16 @@ def test_a_learned_scale_starts_at_the_row_norms_and_learns():
     torch.testing.assert_close(scale(layer).grad, (unit * upstream).sum(1))
 
 
+def test_a_frozen_layer_stays_frozen_with_a_learned_scale_too():
+    layer = on.orthogonal_weight_norm(nn.Linear(8, 4).requires_grad_(False), scale=True)
+    assert [name for name, parameter in layer.named_parameters() if parameter.requires_grad] == []
+    optimizer = torch.optim.SGD(layer.requires_grad_(True).parameters(), lr=0.1)
+    start = scale(layer).detach().clone()
+    layer(torch.randn(1, 8)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(scale(layer), start)
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_a_learned_scale_is_the_row_norm_where_squares_are_no_numbers(size: float):
     # Found by the campaign: in float32 the scale was 0 or infinite, converted or loaded, though the norm is a number.
@@ -477,6 +487,17 @@ def test_only_the_group_that_lost_a_direction_is_completed():
     assert error_of_rows(filters(layer), (4, 4)) < 2e-6
 
 
+@pytest.mark.parametrize(("d", "limit"), [(0, 0), (8, 7)])
+def test_a_layer_without_outputs_stays_one(d: int, limit: int):
+    # As torch's, which warns at its making that there is nothing to initialise.
+    with pytest.warns(UserWarning, match="Initializing zero-element tensors is a no-op"):
+        layer = on.OrthogonalLinear(d, 0)
+    assert f"(0): OrthogonalWeightNorm(no rows, orthonormal within a group; limit {limit}," in repr(layer)
+    assert layer(torch.ones(2, d)).shape == (2, 0)
+    assert on.orthogonality_error(layer) == {"weight": 0.0}
+    assert weight(on.fold(on.recenter_(layer))).shape == (0, d)
+
+
 def test_rows_of_two_entries_are_warned_of():
     message = r"^weight of Linear has rows of 2 entries, which centring leaves no freedom"
     with pytest.warns(UserWarning, match=message):
@@ -494,6 +515,15 @@ def test_a_tensor_of_more_than_two_dimensions_has_its_first_for_rows():
 
 def norm(module: Any = None, name: str = "weight", **options: Any) -> Callable[[], Any]:
     return lambda: on.orthogonal_weight_norm(nn.Linear(8, 8) if module is None else module, name, **options)
+
+
+def without_entries(n: int, d: int) -> Callable[[], Any]:
+    def call() -> nn.Module:
+        layer = nn.Linear(2, 2)
+        layer.weight = nn.Parameter(torch.empty(n, d))
+        return on.orthogonal_weight_norm(layer)
+
+    return call
 
 
 def assign(value: Any) -> Callable[[], Any]:
@@ -520,6 +550,7 @@ WRONG = {
     "unknown grouping": (norm(grouping="even"), ValueError, r"one of 'balanced', 'tail'; got 'even'"),
     "unknown method": (norm(method="svd"), ValueError, r"one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'"),
     "one input": (norm(nn.Linear(1, 4)), ValueError, r"weight of Linear: centring needs rows of at least 2 entries"),
+    "no input": (without_entries(4, 0), ValueError, r"weight of Linear: rows need at least 1 entry; got d = 0\. Check"),
     "scale zero": (norm(scale=0), ValueError, r"False, True \(learned, one a row\) or a positive number; got 0"),
     "scale negative": (norm(scale=-1.0), ValueError, r"positive number; got -1\.0"),
     "scale infinite": (norm(scale=float("inf")), ValueError, r"positive number; got inf"),

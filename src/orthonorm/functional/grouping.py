@@ -10,9 +10,10 @@ GROUPINGS = ("balanced", "tail")
 def row_limit(d: int, center: bool) -> int:
     """Return how many rows of length `d` can be orthonormal: `d`, or `d - 1` with centring.
 
-    A centred row sums to zero, so all of them lie in a space of `d - 1` dimensions (errata 2).
+    A centred row sums to zero, so all of them lie in a space of `d - 1` dimensions (errata 2); of rows without entries
+    there is none.
     """
-    return d - 1 if center else d
+    return max(d - 1, 0) if center else d
 
 
 def group_sizes(
@@ -37,7 +38,7 @@ def group_sizes(
     limit = row_limit(d, center)
     if n == 0:
         return ()
-    if d < 1 and not center:
+    if d < 1:
         raise ValueError(f"rows need at least 1 entry; got d = {d}. Check the shape, or leave this weight as it is.")
     if limit < 1:
         raise ValueError(

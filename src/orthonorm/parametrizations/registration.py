@@ -63,7 +63,8 @@ def orthogonal_weight_norm(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        scale: False; True for a learned factor a row that starts at the norms of the rows; or a fixed number.
+        scale: False; True for a learned factor a row that starts at the norms of the rows (frozen where the weight
+            is); or a fixed number.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`.
 

@@ -211,6 +211,7 @@ class OrthogonalWeightNorm(nn.Module):
         text = " and ".join(
             f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}" for size, count in counts.items()
         )
+        text = text or "no rows"
         return text if self.groups == 1 else f"{text} in each of {self.groups} convolution groups"
 
     def extra_repr(self) -> str:
@@ -230,6 +231,7 @@ def _sharded(label: str) -> str:
 
 def _make_scale(scale: bool | float, rows: int, weight: Tensor) -> nn.Parameter | float | bool:
     check_scale(scale)
-    if isinstance(scale, bool):
-        return nn.Parameter(torch.ones(rows, dtype=weight.dtype, device=weight.device)) if scale else False
-    return float(scale)
+    if not isinstance(scale, bool):
+        return float(scale)
+    trains = weight.requires_grad or not isinstance(weight, nn.Parameter)  # a frozen layer stays frozen
+    return nn.Parameter(torch.ones(rows, dtype=weight.dtype, device=weight.device), trains) if scale else False

@@ -114,6 +114,20 @@ def test_torchs_removal_leaves_a_recurrent_layer_that_computes_the_same(kind: ty
     assert layer(x)[0].shape == expected.shape
 
 
+def test_converting_another_weight_leaves_a_deep_copy_as_it_was():
+    # torch gives a module and its deep copy one class, to which each converted weight adds a property.
+    layer: Any = on.orthogonalize_(nn.LSTM(5, 4), None, everything)
+    clone: Any = copy.deepcopy(layer)
+    x, V = torch.randn(6, 3, 5), clone.weight_ih_l0
+    expected = clone(x)[0]
+    on.orthogonal_weight_norm(layer, "weight_ih_l0", blocks=4)
+    assert vars(clone)["_parameters"].get("weight_ih_l0") is V
+    assert "weight_ih_l0" not in vars(type(clone))
+    assert torch.equal(clone(x)[0], expected)
+    on.orthogonal_weight_norm(clone, "weight_ih_l0", blocks=4)
+    assert torch.equal(clone(x)[0], layer(x)[0])
+
+
 def test_a_moved_recurrent_layer_computes_no_weight(monkeypatch: pytest.MonkeyPatch):
     layer, computed = on.orthogonalize_(recurrent(nn.LSTM), None, everything), []
     rows = on.OrthogonalWeightNorm.orthonormal_rows

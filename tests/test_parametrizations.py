@@ -298,6 +298,15 @@ def test_reset_parameters_that_leaves_the_weight_leaves_v(value: float):
     torch.testing.assert_close(free(layer).detach(), V, rtol=0, atol=0, equal_nan=True)
 
 
+def test_reset_parameters_in_inference_mode_resets_v():
+    layer: Any = on.orthogonal_weight_norm(nn.Linear(8, 4))
+    with torch.inference_mode():
+        torch.manual_seed(5)
+        layer.reset_parameters()
+    torch.manual_seed(5)
+    assert torch.equal(free(layer), nn.Linear(8, 4).weight)
+
+
 def test_the_second_name_of_reset_parameters_is_attentions():
     layer: Any = on.orthogonal_weight_norm(nn.MultiheadAttention(8, 2), "in_proj_weight", blocks=3)
     torch.manual_seed(5)

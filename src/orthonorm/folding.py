@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .parametrizations.adapters import restore
-from .parametrizations.registration import free_matrix, load_plain_weight, orthogonal_weights, place_before
+from .parametrizations.registration import (
+    free_matrix,
+    give_own_class,
+    load_plain_weight,
+    orthogonal_weights,
+    place_before,
+)
 from .parametrizations.users import find_users
 
 __all__ = ["fold", "fold_"]
@@ -23,7 +29,7 @@ def fold_(model: nn.Module) -> nn.Module:
 
     Layers that share V stay tied where they compute with one weight. Where they do not (another layer reads V itself,
     or through other options or a scale of its own), one tensor cannot hold what each of them computes with: V goes to
-    whoever reads it as it is, or to the first, and the others get a parameter of their own.
+    whoever reads it as it is, or to the first, and the others get a parameter of their own, new to an optimizer.
 
     Unlike a model with orthogonal weights, the result may be pickled whole: `torch.save(model, path)`, and
     `torch.load(path, weights_only=False)`, which torch demands for any whole module since that runs the file's code, so
@@ -87,10 +93,7 @@ def _homes(model: nn.Module) -> dict[tuple[int, str], nn.Parameter]:
 
 
 def _fold_weight(module: nn.Module, name: str, home: nn.Parameter, value: Tensor) -> None:
-    # torch's deepcopy of a parametrized module shares the injected class with its copy, and removal edits that class:
-    # without a class of its own, folding a copy would break the model that it was copied from.
-    cls = type(module)
-    _set_class(module, type(cls.__name__, cls.__bases__, dict(cls.__dict__)))
+    give_own_class(module)  # without it, folding a copy would break the model that it was copied from
     parametrize.remove_parametrizations(module, name, leave_parametrized=False)
     module._parameters[name] = home
     with torch.no_grad():
@@ -99,7 +102,7 @@ def _fold_weight(module: nn.Module, name: str, home: nn.Parameter, value: Tensor
         for key, hook in list(module._load_state_dict_pre_hooks.items()):
             if getattr(hook, "hook", None) is load_plain_weight:
                 del module._load_state_dict_pre_hooks[key]
-        _set_class(module, _plain_class(type(module)))
+        module.__class__ = _plain_class(type(module))  # type: ignore[assignment]
         restore(module)
 
 
@@ -108,10 +111,6 @@ def _move_before(parameters: dict[str, Any], name: str, followers: tuple[str, ..
     keys = [key for key in parameters if key != name]
     for key in [name, *keys[place_before(keys, followers) :]]:
         parameters[key] = parameters.pop(key)
-
-
-def _set_class(module: nn.Module, cls: type) -> None:
-    module.__class__ = cls  # type: ignore[assignment]
 
 
 def _plain_class(cls: type) -> type:

@@ -20,6 +20,7 @@ from .weight_norm import OrthogonalWeightNorm
 __all__ = [
     "build",
     "free_matrix",
+    "give_own_class",
     "load_plain_weight",
     "orthogonal_weight_norm",
     "orthogonal_weights",
@@ -157,6 +158,8 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
     names = _plain_order(module)
     parametrization.followers = tuple(names[names.index(name) + 1 :])
     with all_or_nothing([(module, name)]):
+        if parametrize.is_parametrized(module):
+            give_own_class(module)
         _derive_class(module, name, parametrization)
         registered: dict[str, Any] = module.parametrizations._modules  # type: ignore[union-attr]
         for key in parametrization.followers:
@@ -170,13 +173,23 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
     return module
 
 
+def give_own_class(module: nn.Module) -> None:
+    """Give a parametrized module a copy of its class, which is about to be edited.
+
+    torch's deepcopy of a parametrized module shares the class that was derived for it with the copy, and a property
+    that is added to that class, or removed, would break the other one.
+    """
+    cls = type(module)
+    module.__class__ = type(cls.__name__, cls.__bases__, dict(cls.__dict__))  # type: ignore[assignment]
+
+
 def _derive_class(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> None:
     """Let torch register the parametrization, which derives a class from the module's own."""
     cls = type(module)
     try:
         parametrize.register_parametrization(module, name, parametrization)
     except Exception as error:
-        if type(module) is not cls or name in module._parameters:
+        if name in module._parameters or parametrize.is_parametrized(module):
             raise
         raise TypeError(
             f"{parametrization.label}: torch's parametrize derives a class from {cls.__name__}, to compute the weight "

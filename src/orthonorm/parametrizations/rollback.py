@@ -31,12 +31,10 @@ def _remember(module: nn.Module, name: str) -> Callable[[], None]:
     contents = {key: dict(value) for key, value in attributes.items() if isinstance(value, dict)}
     parameter = module._parameters[name]
     assert parameter is not None
-    memory, computed = parameter.data, name in cls.__dict__
+    memory = parameter.data
 
     def restore() -> None:
         module.__class__ = cls  # type: ignore[assignment]
-        if name in cls.__dict__ and not computed:  # a class that torch had derived before, for another weight
-            delattr(cls, name)
         module.__dict__.clear()
         module.__dict__.update(attributes)
         for key, content in contents.items():

@@ -124,11 +124,11 @@ class OrthogonalWeightNorm(nn.Module):
 
     def key(self) -> Hashable:
         """Return what decides the weight besides V and the values of a learned scale."""
-        return self.rows_key(), self.scale if not isinstance(self.scale, Tensor) else "learned"
+        return self.rows_key(), self.method, self.scale if not isinstance(self.scale, Tensor) else "learned"
 
     def rows_key(self) -> Hashable:
-        """Return what decides the orthonormal rows besides V: all but the scale."""
-        return self.sizes, self.center, self.method, self.groups, self.transposed, self.constant_row
+        """Return what decides the orthonormal rows besides V, but for how they are computed."""
+        return self.sizes, self.center, self.groups, self.transposed, self.constant_row
 
     def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
         """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.

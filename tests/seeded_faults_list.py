@@ -92,7 +92,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a learned scale starts at one",
         file="orthonorm/parametrizations/weight_norm.py",
-        old="self.scale.copy_(row_norms(rows).flatten())",
+        old="self.scale.copy_(row_norms(self.rows(weight.detach())).flatten())",
         new="self.scale.fill_(1.0)",
         tests=("tests/test_cases.py::test_case_10_a_pretrained_weight_is_not_thrown_away",),
     ),
@@ -1738,5 +1738,19 @@ FAULTS: tuple[Fault, ...] = (
         tests=(
             "tests/campaign/test_convolutions.py::test_it_computes_what_torchs_layer_of_its_kernel_computes[ConvTranspose1d]",
         ),
+    ),
+    Fault(
+        name="V of other groups is loaded without a word",
+        file="orthonorm/parametrizations/saved_options.py",
+        old="if saved != options:",
+        new="if saved is None:",
+        tests=("tests/test_saved_options.py::test_v_of_other_options_is_loaded_with_a_warning_that_names_both",),
+    ),
+    Fault(
+        name="a checkpoint without options is held to be of others",
+        file="orthonorm/parametrizations/saved_options.py",
+        old="metadata.get(_NAME, options)",
+        new="metadata.get(_NAME)",
+        tests=("tests/test_saved_options.py::test_what_tells_no_other_options_is_loaded_in_silence",),
     ),
 )

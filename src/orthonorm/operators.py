@@ -46,8 +46,9 @@ def operator_norms(
 
     Rows of a kernel that are orthonormal make a Linear layer an operator of norm 1 (`k` groups of them one of a norm of
     up to the square root of `k`), and a convolution only where its windows do not overlap: otherwise its norm lies
-    between 1 and the square root of the number of windows that see a point. Exact by SVD for Linear and by FFT for a circular padding that keeps the size; for zero padding, and for
-    transposed convolutions, power iteration from below and a certain bound from above.
+    between 1 and the square root of the number of windows that see a point. Exact by SVD for Linear and by FFT for a
+    circular padding that keeps the size; for zero padding, and for transposed convolutions, power iteration from below
+    and a certain bound from above.
 
     Args:
         model: any module that takes `inputs`; it is run once in evaluation mode, to see the sizes, and uncompiled.

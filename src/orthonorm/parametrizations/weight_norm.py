@@ -3,13 +3,14 @@
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from orthonorm.functional.completion import complete_rank
-from orthonorm.functional.grouping import group_sizes, row_limit
+from orthonorm.functional.grouping import group_sizes, row_limit, runs_of_equal_size
 from orthonorm.functional.orthonormalize import orthonormalize_groups
 from orthonorm.functional.roots import choose_method
 from orthonorm.functional.rows import as_rows, from_rows
@@ -17,6 +18,7 @@ from orthonorm.functional.scaling import row_norms
 
 from .arguments import block_sizes, check_center, check_scale, check_weight
 from .cache import look_up
+from .saved_options import note_options, warn_of_other_options
 
 __all__ = ["OrthogonalWeightNorm"]
 
@@ -176,9 +178,8 @@ class OrthogonalWeightNorm(nn.Module):
         # parametrization is registered, but a tensor assigned later (`layer.weight = X`) belongs to the caller.
         own = weight if isinstance(weight, nn.Parameter) else weight.clone()
         V = own if weight.is_meta else self.complete(own)
-        if isinstance(
-            self.scale, Tensor
-        ):  # last: nothing is changed where the value is refused, or a warning is raised
+        # Last: nothing is changed where the value is refused, or a warning is raised.
+        if isinstance(self.scale, Tensor):
             with torch.no_grad():
                 self.scale.copy_(row_norms(self.rows(weight.detach())).flatten())
         return V
@@ -213,6 +214,20 @@ class OrthogonalWeightNorm(nn.Module):
         )
         text = text or "no rows"
         return text if self.groups == 1 else f"{text} in each of {self.groups} convolution groups"
+
+    def _options(self) -> str:
+        sizes = " + ".join(f"{count} x {size}" for size, count in runs_of_equal_size(self.sizes))
+        return f"groups of {sizes} rows, {'centred' if self.center else 'not centred'}"
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        note_options(destination, prefix, self._options())
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest, **named)
+        warn_of_other_options(local_metadata, self._options(), self.label)
 
     def extra_repr(self) -> str:
         """Return what the printed module shows: groups, limit, centring, scale."""

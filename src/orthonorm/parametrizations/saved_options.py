@@ -1,0 +1,30 @@
+"""What a checkpoint remembers of how a free matrix is mapped, beside the tensors."""
+
+import warnings
+from typing import Any
+
+__all__ = ["note_options", "warn_of_other_options"]
+
+# Note [options in a checkpoint]
+# The keys and shapes of a converted model do not tell the size of its groups, and the same V in other groups is another
+# weight. torch keeps, beside the tensors of a `state_dict`, data of each module for itself (its `_metadata`), which
+# `torch.save` writes and no key shows: a plain checkpoint has none of ours, and safetensors or a new dict drop it.
+_NAME = "orthonorm"
+
+
+def note_options(state_dict: dict[str, Any], prefix: str, options: str) -> None:
+    """Write a module's options beside its tensors in a `state_dict`."""
+    metadata = getattr(state_dict, "_metadata", None)
+    if metadata is not None:
+        metadata.setdefault(prefix.removesuffix("."), {})[_NAME] = options
+
+
+def warn_of_other_options(metadata: dict[str, Any], options: str, label: str) -> None:
+    """Warn where the data beside a module's tensors names other options than the module has."""
+    saved = metadata.get(_NAME, options)
+    if saved != options:
+        warnings.warn(
+            f"the V loaded for {label} was trained with {saved}, and is mapped here with {options}: another weight. "
+            "Convert the model with the options it was trained with, unless V is to be a new start.",
+            stacklevel=2,
+        )

@@ -78,10 +78,13 @@ def log2_root(V: Tensor, case: Grouped, spread: float = 1.0) -> float:
     return max((float(root.max()) for root in log2_roots(V, case, spread)), default=-math.inf)
 
 
-def lost(condition: Tensor, method: str) -> Tensor:
-    """What W loses with Sigma, which in float64 is good to 2 eps (a product and a sum) times the condition squared."""
+def lost(condition: Tensor, n: int, method: str) -> Tensor:
+    """What W loses with Sigma and its root, which in float64 are good to (2 + sqrt n) eps times the condition squared.
+
+    2 eps are those of a product and a sum; an eigendecomposition is right to sqrt n eps of the largest eigenvalue.
+    """
     reach = (1.0 if method == "eigh" else NEWTON_REACH) / FLOAT64_FLOOR
-    return 2 * SIGMA_EPS * condition.clamp_max(reach) ** 2
+    return (2 + math.sqrt(n)) * SIGMA_EPS * condition.clamp_max(reach) ** 2
 
 
 def check_weight(figures: Figures, name: str, V: Tensor, W: Tensor, case: Case, method: str) -> None:
@@ -90,7 +93,7 @@ def check_weight(figures: Figures, name: str, V: Tensor, W: Tensor, case: Case, 
         assert part.isfinite().all()
         spectral = torch.linalg.svdvals(part.double())[..., 0].max().item()
         # In float64 a further step takes off what is lost.
-        excess = 0.0 if V.dtype == torch.float64 else lost(condition, method).max().item()
+        excess = 0.0 if V.dtype == torch.float64 else lost(condition, n, method).max().item()
         figures.worst(name, "excess", spectral - 1)
         figures.expect(name, spectral - 1, excess + (tolerance(V.dtype, n) if eps > 1e-4 else 1e-6))
         good = condition <= WELL

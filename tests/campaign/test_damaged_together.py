@@ -107,7 +107,11 @@ def test_damaged_weights_together_are_those_one_by_one(figures: Figures, many: l
         sound = torch.where(V.isfinite(), V, 0)
         condition, root = conditions(sound, case), log2_roots(sound, case, reach(method))
         columns = [groups(X, case) for X in (V, G, W, alone, gradient, derivative)]
-        numbers = each(condition), each(root), each([lost(c, method) for c in condition])
+        numbers = (
+            each(condition),
+            each(root),
+            each([lost(c, n, method) for c, n in zip(condition, case.sizes, strict=True)]),
+        )
         for v, g, w, w_alone, dv, dv_alone, c, p, off in zip(*columns, *numbers, strict=True):
             if not v.isfinite().all():
                 assert w.isnan().all()

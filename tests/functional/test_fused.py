@@ -66,7 +66,7 @@ def compiled(name: str, n: int, capability: int) -> Any:
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind == "*fp64"}
     constants = {key: value for key, value in constants.items() if key in signature}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    options = {"num_warps": 8, "num_stages": 1}
+    options = {"num_warps": 8, "num_stages": 1, "enable_fp_fusion": True}
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 

@@ -23,7 +23,8 @@ def launch_options(n: int) -> dict[str, int]:
     """Return the sizes for which a kernel on n x n matrices is compiled, and how it is launched."""
     N = max(16, triton.next_power_of_2(n))  # a product takes no factor smaller than 16
     warps = {16: 1, 32: 4}.get(N, 8)
-    return {"N": N, "TILE": min(N, _TILE), "DEPTH": min(N, _DEPTH), "num_warps": warps, "num_stages": 1}
+    launch = {"num_warps": warps, "num_stages": 1, "enable_fp_fusion": True}
+    return {"N": N, "TILE": min(N, _TILE), "DEPTH": min(N, _DEPTH), **launch}
 
 
 @torch.library.custom_op("orthonorm::fused_root", mutates_args=())

@@ -500,3 +500,15 @@ def test_any_model_converts_trains_and_folds_to_the_same_outputs(
     assert {name: value.shape for name, value in model.state_dict().items()} == keys
     torch.testing.assert_close(model(x), outputs, rtol=0, atol=1e-12)
     assert all(type(module).__module__.startswith("torch.") for module in model.modules())
+
+
+def test_a_conversion_that_fails_leaves_the_other_parametrizations_of_its_modules():
+    model = nn.Sequential(nn.LSTM(6, 6), Registered(6, 6))
+    nn.utils.parametrizations.weight_norm(model[0], "weight_ih_l0")
+    keys = list(model.state_dict())
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"^1\.weight: torch's parametrize derives a class"):
+            on.orthogonalize_(model, None, lambda _, fqn: fqn in ("0", "1"))
+        assert list(model.state_dict()) == keys
+    on.orthogonalize_(model, None, lambda _, fqn: fqn == "0")
+    assert on.orthogonality_error(model)["0.weight_hh_l0"] < 1e-6

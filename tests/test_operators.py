@@ -359,3 +359,9 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 def test_wrong_inputs(call: Callable[[], object], exception: type[Exception], message: str):
     with pytest.raises(exception, match=message):
         call()
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_layer_without_outputs_has_the_norm_zero():
+    (row,) = on.operator_norms(nn.Sequential(nn.Linear(5, 0)), torch.randn(2, 5))
+    assert (row.lower, row.upper, row.how) == (0.0, 0.0, "empty")

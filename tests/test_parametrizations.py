@@ -610,3 +610,24 @@ def test_a_weight_that_is_not_finite_is_converted_with_a_warning_that_names_it()
 def test_parameters_that_are_none_are_not_offered():
     with pytest.raises(ValueError, match=r"no parameter 'bias'; its parameters are: weight\."):
         on.orthogonal_weight_norm(nn.Linear(8, 4, bias=False), "bias")
+
+
+def test_a_reset_changes_what_no_other_module_reads():
+    layer, other = on.OrthogonalLinear(6, 4), on.OrthogonalLinear(6, 4)
+
+    class Looking(nn.Linear):
+        def reset_parameters(self) -> None:
+            super().reset_parameters()
+            if self.bias is not None and hasattr(self, "parametrizations"):
+                with torch.no_grad():
+                    free(other).copy_(free(layer))
+                read.append(other.weight.detach().clone())
+
+    read: list[torch.Tensor] = []
+    looking: Any = on.orthogonal_weight_norm(Looking(6, 4))
+    before = looking.weight.detach().clone()
+    with torch.nn.utils.parametrize.cached():
+        looking.reset_parameters()
+    torch.testing.assert_close(read[0], layer.weight)
+    assert not torch.equal(looking.weight, before)
+    assert error_of_rows(filters(looking), (4,)) < 1e-6

@@ -1,7 +1,10 @@
 """Weights computed at once, around a call of a network: the same step, and nothing that outlives it."""
 
+import contextlib
 import copy
+import gc
 import pickle
+import weakref
 from collections import Counter
 
 import pytest
@@ -148,6 +151,29 @@ def test_a_call_that_ctrl_c_ends_leaves_no_cache_behind():
     assert not torch.equal(model(x), expected)
     assert len(ACTIVE.get()) == 0
     handle.remove()
+
+
+def test_a_call_that_ctrl_c_ends_keeps_nothing_of_its_surroundings_alive():
+    class Batch:
+        """What a training loop holds."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def train() -> weakref.ref[Batch]:
+        batch, x = Batch(), torch.randn(5, 3, 8, 8)
+        with contextlib.suppress(KeyboardInterrupt):
+            model(x)
+        return weakref.ref(batch)
+
+    model = network()
+    on.register_cached(model)
+    model[-1].register_forward_hook(interrupt)  # type: ignore[union-attr, operator]
+    batch = train()
+    gc.collect()
+    assert batch() is None
+    assert model[0].weight is not model[0].weight  # type: ignore[index]
+    assert len(ACTIVE.get()) == 0
 
 
 def test_no_grad_and_functional_call_see_their_own_weights():

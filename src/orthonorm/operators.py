@@ -233,6 +233,8 @@ def _upper(fqn: str, module: nn.Module, shapes: _Shapes) -> tuple[float, float |
         )
     if not bool(torch.isfinite(weight).all()):
         return math.nan, None, "not finite"
+    if weight.numel() == 0:
+        return 0.0, 0.0, "empty"
     if isinstance(module, nn.Linear):
         values = torch.linalg.svdvals(in_float64(weight))
         return float(values[0]), float(values[-1]), "svd"

@@ -47,7 +47,7 @@ WRONG = {
     ),
     "one input centred": (orthonormalize, (V[:, :1],), {}, ValueError, "at least 2 entries", "d = 1", "center=False"),
     "no input": (group_sizes, (3, 0), {"center": False}, ValueError, "at least 1 entry", "d = 0", "leave"),
-    "no input centred": (group_sizes, (3, 0), {}, ValueError, "at least 2 entries", "d = 0", "leave"),
+    "no input centred": (group_sizes, (3, 0), {}, ValueError, "at least 1 entry", "d = 0", "leave"),
     "group of none": (orthonormalize, (V,), {"group_size": 0}, ValueError, "at least 1", "got 0", "None"),
     "negative group": (orthonormalize, (V,), {"group_size": -2}, ValueError, "at least 1", "got -2", "None"),
     "half a group": (check_group_arguments, (2.0, "tail"), {}, TypeError, "whole number", r"2\.0", "None"),

@@ -74,6 +74,8 @@ class Cache:
     """The names of the weights it is for, by the ids of their parametrizations."""
     model: nn.Module | None = None
     """The model whose registered call this serves; None for a context of its own."""
+    call: int | None = None
+    """The id of the frame of that call, which a frame itself would keep alive with all that it knows."""
     is_running: Callable[[], bool] = lambda: True
     """Whether that call has not ended."""
     entries: dict[Hashable, _Entry] = field(default_factory=dict)
@@ -82,20 +84,22 @@ class Cache:
 
     def serves(self, owner: Owner) -> bool:
         """Return whether a weight of the owner is kept here."""
-        return self.open and id(owner) in self.owners and self.is_running()
+        return self.open and id(owner) in self.owners
 
 
 ACTIVE: ContextVar[tuple[Cache, ...]] = ContextVar("orthonorm_cached", default=())
 
 
 def open_cache(cache: Cache) -> None:
-    """Make a cache the innermost one of this thread."""
+    """Open a cache in this thread; of several that are for a weight, the one opened first keeps it."""
     _watch_steps()
     ACTIVE.set((*ACTIVE.get(), cache))
 
 
 def close_caches(*caches: Cache) -> None:
     """End caches, in this thread and wherever its context was copied to."""
+    if not caches:
+        return
     ACTIVE.set(tuple(cache for cache in ACTIVE.get() if cache not in caches))
     for cache in caches:
         cache.open = False
@@ -140,6 +144,7 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
         V: the free matrix.
         compute: the computation itself.
     """
+    close_caches(*(cache for cache in ACTIVE.get() if not cache.is_running()))
     cache = next((cache for cache in ACTIVE.get() if cache.serves(owner)), None)
     if cache is None:
         return compute()

@@ -122,9 +122,13 @@ class _Handles(RemovableHandle):
 def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
     if torch.compiler.is_compiling():
         return
-    close_caches(*(cache for cache in ACTIVE.get() if not cache.is_running()))
+    frame = _frame_of_call(model)
+    # A call of the same id is one that ended, whose frame has made room for this one.
+    ended = (c for c in ACTIVE.get() if not c.is_running() or (c.call is not None and c.call == frame))
+    close_caches(*ended)
     owners = _owners(model)
-    cache = Cache({id(owner): name for name, owner, _ in owners}, model, partial(_is_on_stack, _frame_of_call()))
+    names = {id(owner): name for name, owner, _ in owners}
+    cache = Cache(names, model, frame, partial(_is_on_stack, frame, model))
     if together and owners:
         fill(cache, owners)
     open_cache(cache)
@@ -158,11 +162,15 @@ def _callers() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _frame_of_call() -> FrameType | None:
-    """Return the frame of the innermost call of a module that is running."""
-    return next((frame for frame in _callers() if frame.f_code is nn.Module._call_impl.__code__), None)
+def _frame_of_call(model: nn.Module) -> int | None:
+    """Return the id of the frame of the innermost call of a model; None where its class calls it in another way."""
+    return next((id(frame) for frame in _callers() if _is_call(frame, model)), None)
 
 
-def _is_on_stack(frame: FrameType | None) -> bool:
+def _is_on_stack(frame: int | None, model: nn.Module) -> bool:
     """Return whether a call has not ended: Note [calls that end without a word]."""
-    return frame is None or any(caller is frame for caller in _callers())
+    return frame is None or any(id(caller) == frame and _is_call(caller, model) for caller in _callers())
+
+
+def _is_call(frame: FrameType, model: nn.Module) -> bool:
+    return frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals.get("self") is model

@@ -27,8 +27,10 @@ def all_or_nothing(targets: Iterable[tuple[nn.Module, str]]) -> Iterator[None]:
 def _remember(module: nn.Module, name: str) -> Callable[[], None]:
     """Return a function that gives a module its class and attributes back, and a parameter its memory."""
     cls, attributes = type(module), dict(module.__dict__)
-    # Handles of hooks point to these very dictionaries.
-    contents = {key: dict(value) for key, value in attributes.items() if isinstance(value, dict)}
+    # Handles of hooks point to these very dictionaries; torch adds a parametrization to those that are there.
+    dictionaries = [value for value in attributes.values() if isinstance(value, dict)]
+    dictionaries += [child._modules for name, child in module.named_children() if name == "parametrizations"]
+    contents = [(dictionary, dict(dictionary)) for dictionary in dictionaries]
     parameter = module._parameters[name]
     assert parameter is not None
     memory = parameter.data
@@ -37,9 +39,9 @@ def _remember(module: nn.Module, name: str) -> Callable[[], None]:
         module.__class__ = cls  # type: ignore[assignment]
         module.__dict__.clear()
         module.__dict__.update(attributes)
-        for key, content in contents.items():
-            attributes[key].clear()
-            attributes[key].update(content)
+        for dictionary, content in contents:
+            dictionary.clear()
+            dictionary.update(content)
         parameter.data = memory
 
     return restore

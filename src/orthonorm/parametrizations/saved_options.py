@@ -19,12 +19,12 @@ def note_options(state_dict: dict[str, Any], prefix: str, options: str) -> None:
         metadata.setdefault(prefix.removesuffix("."), {})[_NAME] = options
 
 
-def warn_of_other_options(metadata: dict[str, Any], options: str, label: str) -> None:
+def warn_of_other_options(metadata: dict[str, Any], options: str, key: str) -> None:
     """Warn where the data beside a module's tensors names other options than the module has."""
     saved = metadata.get(_NAME, options)
     if saved != options:
         warnings.warn(
-            f"the V loaded for {label} was trained with {saved}, and is mapped here with {options}: another weight. "
+            f"the V loaded for {key} was trained with {saved}, and is mapped here with {options}: another weight. "
             "Convert the model with the options it was trained with, unless V is to be a new start.",
             stacklevel=2,
         )

@@ -227,7 +227,8 @@ class OrthogonalWeightNorm(nn.Module):
         self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any
     ) -> None:
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest, **named)
-        warn_of_other_options(local_metadata, self._options(), self.label)
+        key = prefix.replace("parametrizations.", "").removesuffix(".0.")
+        warn_of_other_options(local_metadata, self._options(), key)
 
     def extra_repr(self) -> str:
         """Return what the printed module shows: groups, limit, centring, scale."""

@@ -176,6 +176,15 @@ def test_a_call_that_ctrl_c_ends_keeps_nothing_of_its_surroundings_alive():
     assert len(ACTIVE.get()) == 0
 
 
+def test_calls_inside_a_context_compute_nothing_that_it_keeps_already():
+    model, x = network(), torch.randn(2, 3, 8, 8)
+    on.register_cached(model)
+    with Calls() as calls, on.cached(model, together=True):
+        for _ in range(3):
+            model(x)
+    assert calls.counter["aten._linalg_eigh.default"] == 2  # one for each size of groups
+
+
 def test_no_grad_and_functional_call_see_their_own_weights():
     model, x = network(), torch.randn(2, 3, 8, 8)
     on.register_cached(model)

@@ -44,7 +44,7 @@ _CONSTANTS: dict[type[nn.Module], float | Callable[[Any], float]] = {
     nn.ELU: lambda f: max(1.0, abs(f.alpha)),
     nn.CELU: lambda f: 1.0 if f.alpha > 0 else math.inf,  # below 0 it falls as an exponential
     nn.GELU: lambda f: _GELU[f.approximate],
-    # From the threshold on it is the identity: a jump of exp(-20) = 2e-9 at torch's default of 20, not counted.
+    # From the threshold on it is the identity: a jump of exp(-threshold) / beta, 2e-9 by default, not counted.
     nn.Softplus: lambda f: 1.0 if f.threshold >= 20 else math.inf,
     nn.Hardshrink: lambda f: 1.0 if f.lambd == 0 else math.inf,
     nn.Threshold: lambda f: 1.0 if f.value == f.threshold else math.inf,

@@ -35,8 +35,8 @@ class LayerOperator:
     smallest: float | None
     """Smallest singular value, where the spectrum is known (Linear, circular padding)."""
     how: str
-    """How it was found: `"svd"`, `"fft"`, or `"power iteration and bound"`; `"not finite"` where the weight is not, and
-    the bounds are NaN."""
+    """How it was found: `"svd"`, `"fft"`, or `"power iteration and bound"`; `"empty"` for a weight without entries;
+    `"not finite"` where the weight is not, and the bounds are NaN."""
 
 
 def operator_norms(

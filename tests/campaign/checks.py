@@ -3,8 +3,10 @@
 import math
 import os
 import random
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from campaign.figures import Figures
 from orthonorm.functional import orthonormalize
 from orthonorm.functional.errors import group_errors
 
+T = TypeVar("T")
 TYPECHECK = os.environ.get("ORTHONORM_TYPECHECK", "1") != "0"
 WELL = 1e3
 SIGMA_EPS = torch.finfo(torch.float64).eps
@@ -76,6 +79,13 @@ def log2_roots(V: Tensor, case: Grouped, spread: float = 1.0) -> list[Tensor]:
 def log2_root(V: Tensor, case: Grouped, spread: float = 1.0) -> float:
     """log2 of the largest |Sigma^{-1/2}| of a group."""
     return max((float(root.max()) for root in log2_roots(V, case, spread)), default=-math.inf)
+
+
+def built(make: Callable[[], T]) -> T:
+    """Return what `make` makes, without the warning that rows repeat, which rounding may bring about."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*has lost .* directions")
+        return make()
 
 
 def lost(condition: Tensor, n: int, method: str) -> Tensor:

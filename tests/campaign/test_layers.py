@@ -1,7 +1,6 @@
 """Layers under attack: however they are grouped, scaled and laid out, they fold, save, load and are cached."""
 
 import copy
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 import orthonorm as on
 from campaign.cases import NIGHTLY, tolerance
+from campaign.checks import built
 from campaign.figures import Figures
 from orthonorm.functional.grouping import GROUPINGS
 
@@ -98,11 +98,7 @@ def assert_same_outputs(one: Tensor, other: Tensor) -> None:
 def test_a_layer_folds_saves_and_loads(figures: Figures, layer: Layer):
     name = "layers convert, fold, save and load"
     figures.case(name)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*has lost .* directions")  # rounded to bfloat16, rows may repeat
-        module = layer.converted()
-        plain = layer.plain()
-        again = layer.converted()
+    module, plain, again = built(lambda: (layer.converted(), layer.plain(), layer.converted()))
     W, x = weight(module), layer.input()
     error = max(on.orthogonality_error(module).values())
     figures.worst(name, str(layer.dtype).removeprefix("torch."), error)
@@ -164,9 +160,7 @@ def test_cached_together_is_layer_by_layer(figures: Figures, many: list[Layer], 
 def test_the_memory_format_of_a_kernel_does_not_matter(figures: Figures, layer: Layer):
     name = "channels_last kernels give the same W"
     figures.case(name)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*has lost .* directions")
-        module = layer.converted()
+    module = built(layer.converted)
     W = weight(module)
     if W.ndim == 4:
         other = copy.deepcopy(module).to(memory_format=torch.channels_last)

@@ -1,5 +1,6 @@
 """What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from numbers import Real
 from typing import Any
@@ -25,7 +26,7 @@ _TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
 
-class StiefelOptimizer(Optimizer):
+class StiefelOptimizer(Optimizer, ABC):
     """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
 
     _takes_shards = False
@@ -142,20 +143,21 @@ class StiefelOptimizer(Optimizer):
             if grad_of(param).layout is not torch.strided:
                 raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
 
+    @abstractmethod
     def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
         """What in a group needs dense gradients, and what to do about a sparse one; None where one is taken."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        raise NotImplementedError
+        """Step parameters of an ordinary group."""
 
+    @abstractmethod
     def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
         """Create missing state and count the step, once a parameter."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
         """Step a batch of blocks of one shape."""
-        raise NotImplementedError
 
 
 def check_number(name: str, value: Any) -> None:

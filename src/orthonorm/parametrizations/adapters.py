@@ -5,9 +5,8 @@ from weakref import ref
 
 import torch
 from torch import nn
-from torch.nn.utils.parametrize import ParametrizationList
 
-from .cached import cached
+from .cached import cached, weight_owners
 
 __all__ = ["adapt", "restore"]
 
@@ -51,15 +50,10 @@ def _forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
     # Others derive classes from ours, as fully_shard does.
     ours = next(i for i, cls in enumerate(classes) if cls.__dict__.get("forward") is _forward_once)
     forward = classes[ours + 1].forward  # type: ignore[attr-defined]
-    if torch.compiler.is_compiling() or not _has_orthogonal_weight(self):
+    if torch.compiler.is_compiling() or not weight_owners(self):
         return forward(self, *args, **kwargs)
     with cached(self):
         return forward(self, *args, **kwargs)
-
-
-def _has_orthogonal_weight(module: nn.Module) -> bool:
-    lists = (child for child in module.modules() if isinstance(child, ParametrizationList))
-    return any(hasattr(entry[0], "orthonormal_rows") for entry in lists)
 
 
 def _outdate(self: nn.RNNBase) -> None:

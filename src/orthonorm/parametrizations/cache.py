@@ -3,25 +3,22 @@
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import lru_cache
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from orthonorm.functional.together import Rows, orthonormalize_together
 
-__all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_cache"]
+__all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_cache", "write_count"]
 
 # Note [what the cache may hold]
 # A cached weight is right only for the V and the scale it was computed from, and only while they stay unchanged. So
 # - an entry holds the tensors it came from, not their ids alone, and is used for exactly these. Whatever stands in for
 #   V elsewhere (a tensor of functional_call, a wrapper of torch.func) is no Parameter, and W is computed afresh;
 # - their versions are compared at each use: a change inside is an error, since one part of the step would have seen
-#   the old weight and another the new one. Fused optimizers count no versions, so torch tells of each step;
+#   the old weight and another the new one. Fused optimizers count no versions, so steps are watched (step_watch.py);
 # - a weight computed under no_grad, or of a frozen V, has no graph, so it is kept apart from the one with a graph;
 # - a weight computed inside a torch.func transform may be that transform's wrapper, which dies with it: not kept;
 # - the context variable is seen by the thread (or task) that entered the context only. Another thread computes for
@@ -86,13 +83,18 @@ class Cache:
         """Return whether a weight of the owner is kept here."""
         return self.open and id(owner) in self.owners
 
+    def outdate(self, stepped: set[int]) -> None:
+        """Note of the tensors with these ids that an optimizer has stepped them."""
+        with self.lock:
+            for entry in self.entries.values():
+                entry.stepped |= any(id(source) in stepped for source in entry.sources)
+
 
 ACTIVE: ContextVar[tuple[Cache, ...]] = ContextVar("orthonorm_cached", default=())
 
 
 def open_cache(cache: Cache) -> None:
     """Open a cache in this thread; of several that are for a weight, the one opened first keeps it."""
-    _watch_steps()
     ACTIVE.set((*ACTIVE.get(), cache))
 
 
@@ -104,22 +106,6 @@ def close_caches(*caches: Cache) -> None:
     for cache in caches:
         cache.open = False
         cache.entries.clear()
-
-
-@lru_cache(maxsize=1)
-def _watch_steps() -> None:
-    # Once in a process and for good: a hook that came and went could meet the step of another thread.
-    register_optimizer_step_post_hook(_after_step)
-
-
-def _after_step(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-    if torch.compiler.is_compiling() or not ACTIVE.get():
-        return
-    stepped = {id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
-    for cache in ACTIVE.get():
-        with cache.lock:
-            for entry in cache.entries.values():
-                entry.stepped |= any(id(source) in stepped for source in entry.sources)
 
 
 def fill(cache: Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
@@ -161,7 +147,7 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
             cache.entries[key] = entry = _entry(sources, value)
         elif entry.stepped or entry.versions != tuple(map(_version, sources)):
             raise RuntimeError(_changed(cache.owners[id(owner)], "its free matrix V or its scale"))
-        elif entry.value_version != _version(entry.value)[0]:
+        elif entry.value_version != write_count(entry.value):
             raise RuntimeError(_changed(cache.owners[id(owner)], "the weight itself, which is a result,"))
         return entry.value
 
@@ -185,12 +171,17 @@ def _key(owner: Owner, sources: tuple[Tensor, ...]) -> Hashable:
 
 
 def _entry(sources: tuple[Tensor, ...], value: Tensor) -> _Entry:
-    return _Entry(sources, tuple(map(_version, sources)), value, _version(value)[0])
+    return _Entry(sources, tuple(map(_version, sources)), value, write_count(value))
 
 
 def _version(tensor: Tensor) -> tuple[int, int]:
-    """Return what changes when a tensor is written to, or given other memory; inference tensors count no versions."""
-    return (0 if tensor.is_inference() else tensor._version, tensor.data_ptr())
+    """Return what changes when a tensor is written to, or given other memory."""
+    return write_count(tensor), tensor.data_ptr()
+
+
+def write_count(tensor: Tensor) -> int:
+    """Return how often torch saw a tensor written to; one made in inference mode counts nothing."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _changed(name: str, what: str) -> str:

@@ -13,8 +13,9 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
 from .cache import ACTIVE, Cache, close_caches, fill, open_cache
+from .step_watch import watch_steps
 
-__all__ = ["cached", "register_cached"]
+__all__ = ["cached", "register_cached", "weight_owners"]
 
 # Note [calls that end without a word]
 # torch runs no forward hook after a KeyboardInterrupt or SystemExit, so a registered call that ends by one leaves its
@@ -52,10 +53,11 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
 
     Source: the interface follows `torch.nn.utils.parametrize.cached`, which neither knows threads nor changes.
     """
-    owners = _owners(model)
+    owners = weight_owners(model)
     if not owners:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
     cache = Cache({id(owner): name for name, owner, _ in owners})
+    watch_steps()
     if together:
         fill(cache, owners)
     open_cache(cache)
@@ -93,8 +95,9 @@ def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHand
 
     Source: the name follows torch's `register_forward_hook`.
     """
-    if not _owners(model):
+    if not weight_owners(model):
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
+    watch_steps()
     before = model.register_forward_pre_hook(partial(_enter, together=together))
     after = model.register_forward_hook(_leave, always_call=True)
     return _Handles(model, before, after)
@@ -126,11 +129,11 @@ def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
     # A call of the same id is one that ended, whose frame has made room for this one.
     ended = (c for c in ACTIVE.get() if not c.is_running() or (c.call is not None and c.call == frame))
     close_caches(*ended)
-    owners = _owners(model)
+    owners = weight_owners(model)
     names = {id(owner): name for name, owner, _ in owners}
     cache = Cache(names, model, frame, partial(_is_on_stack, frame, model))
-    if together and owners:
-        fill(cache, owners)
+    if together:  # but for what is kept already by a context around this call
+        fill(cache, [entry for entry in owners if not any(other.serves(entry[1]) for other in ACTIVE.get())])
     open_cache(cache)
 
 
@@ -144,7 +147,7 @@ def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
     close_caches(*(cache for cache in caches[place:] if cache.model is not None))
 
 
-def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
+def weight_owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
     """Return the name, the parametrization and V of each orthogonal weight."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .cache import write_count
 from .weight_norm import OrthogonalWeightNorm
 
 __all__ = ["adapt_resets"]
@@ -70,20 +71,16 @@ class _Watched:
     """A tensor, and whether a method has written into it since."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor, self.version, self.before = tensor, _version(tensor), tensor.detach().clone()
+        self.tensor, self.version, self.before = tensor, write_count(tensor), tensor.detach().clone()
 
     def was_written(self) -> bool:
         now = self.tensor.detach()
-        if (self.version, now.shape, now.device) != (_version(self.tensor), self.before.shape, self.before.device):
+        if (self.version, now.shape, now.device) != (write_count(self.tensor), self.before.shape, self.before.device):
             return True
         return not (now.is_meta or bool(torch.isclose(now, self.before, rtol=0, atol=0, equal_nan=True).all()))
 
     def copy(self) -> Tensor:
         return self.tensor.detach().clone()
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _class_below(module: nn.Module, method: str) -> type:

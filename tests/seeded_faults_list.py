@@ -1014,6 +1014,13 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     Fault(
+        name="processes destroy their group of gloo, which may hang before torch 2.8",
+        file="orthonorm/paper/launch.py",
+        old=' and torch.distributed.get_backend() != "gloo"',
+        new="",
+        tests=("tests/paper/test_processes.py::test_processes_leave_the_group_of_gloo_to_the_system",),
+    ),
+    Fault(
         name="every process continues with the first one's random state",
         file="orthonorm/paper/module.py",
         old="restore_random_state(self._random[rank()])",

@@ -116,7 +116,8 @@ def _member(local: int, work: Work, tasks: list[Any], places: list[dict[str, str
     except UserError as error:
         _complaint(results, local).write_bytes(pickle.dumps(error))
         raise SystemExit(2) from None
-    if torch.distributed.is_initialized():
+    # A group of gloo ends with the process: before torch 2.8, destroying it waits for threads that wait for this one.
+    if torch.distributed.is_initialized() and torch.distributed.get_backend() != "gloo":
         torch.distributed.destroy_process_group()
 
 

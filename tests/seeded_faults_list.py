@@ -504,6 +504,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_lyapunov.py::test_it_solves_the_equation",),
     ),
     Fault(
+        name="a plan of a detector fetches a pretrained backbone",
+        file="orthonorm/planning.py",
+        old='for name in ("weights", "weights_backbone") if',
+        new='for name in ("weights",) if',
+        tests=("tests/distributed/test_plan.py::test_no_pretrained_weights_are_fetched",),
+    ),
+    Fault(
         name="a number that torch.compile takes for a symbol where sizes are",
         file="orthonorm/functional/roots.py",
         old="return 1024.0 * torch.finfo(dtype).eps",

@@ -265,6 +265,16 @@ def test_case_16_a_gradient_penalty_differentiates_twice():
 
 
 @pytest.mark.compiled
+def test_case_16_a_model_compiles_where_every_size_is_a_symbol():
+    torch.compiler.reset()
+    model = nn.Sequential(on.OrthogonalLinear(6, 5), on.OrthogonalLinear(5, 4))
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
+    for batch in (5, 3):
+        x = torch.randn(batch, 6)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", ["eigh", "newton"])
 def test_case_16_a_model_compiles_without_a_graph_break(method: str):
     model: Any = nn.Sequential(

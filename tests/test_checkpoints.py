@@ -123,6 +123,18 @@ def write_number(path: Path) -> Path:
     return path
 
 
+def write_sparse(path: Path) -> Path:
+    return save_pt({"weight": torch.eye(4).to_sparse()}, path)
+
+
+def write_meta(path: Path) -> Path:
+    return save_pt({"weight": torch.empty(4, 9, device="meta")}, path)
+
+
+def write_meta_of_a_converted_model(path: Path) -> Path:
+    return save_pt(on.OrthogonalLinear(9, 4, device="meta", scale=True).state_dict(), path)
+
+
 def write_broken_safetensors(path: Path) -> Path:
     return write_text(path.with_suffix(".safetensors"))
 
@@ -132,6 +144,15 @@ WRONG = [
     pytest.param(write_text, ValueError, "cannot be read as weights", id="text"),
     pytest.param(write_code, ValueError, "a pickled model is not read", id="code"),
     pytest.param(write_biases, ValueError, "holds no matrix: 1 tensors", id="no matrix"),
+    pytest.param(
+        write_sparse,
+        ValueError,
+        "holds no matrix: 1 tensors, none a dense one",
+        id="sparse",
+        marks=pytest.mark.filterwarnings("ignore::UserWarning"),  # torch's, on reading
+    ),
+    pytest.param(write_meta, ValueError, "weight was saved from the meta device", id="meta"),
+    pytest.param(write_meta_of_a_converted_model, ValueError, "weight was saved from the meta device", id="meta V"),
     pytest.param(write_number, ValueError, "holds a int, not a state_dict", id="no dictionary"),
     pytest.param(write_broken_safetensors, ValueError, "not a whole .safetensors", id="broken"),
 ]
@@ -164,3 +185,14 @@ def test_a_zero_row_counts_as_an_error_of_one(tmp_path: Path):
     torch.save({"w": W}, tmp_path / "model.pt")
     (row,) = on.inspect_file(tmp_path / "model.pt").layers
     assert row.error == 1.0
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_float8_is_looked_at_in_float32(scaled: bool, tmp_path: Path):
+    state = on.OrthogonalLinear(9, 4, scale=scaled).state_dict()
+    eight = {key: value.to(torch.float8_e4m3fn) for key, value in state.items()}
+    torch.save(eight, tmp_path / "eight.pt")
+    torch.save({key: value.float() for key, value in eight.items()}, tmp_path / "same.pt")
+    tables = [str(on.inspect_file(tmp_path / name)) for name in ("eight.pt", "same.pt")]
+    assert tables[0] == tables[1]
+    assert [V.dtype for _, _, V in owners_in_file(tmp_path / "eight.pt")] == [torch.float32]

@@ -242,6 +242,14 @@ def test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others(row:
     assert math.isnan(on.orthogonality_error(optimizer)["0.0"])
 
 
+def test_reports_are_the_same_whatever_the_default_device():
+    layer = on.OrthogonalLinear(6, 5)
+    optimizer = on.StiefelSGD([nn.init.orthogonal_(nn.Parameter(torch.empty(4, 6)))], lr=0.1)
+    expected = on.inspect(layer), on.orthogonality_error(optimizer)
+    with torch.device("meta"):
+        assert (on.inspect(layer), on.orthogonality_error(optimizer)) == expected
+
+
 def test_an_optimizer_without_a_manifold_says_so():
     with pytest.raises(ValueError, match="no weight on the manifold"):
         on.orthogonality_error(torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1))

@@ -260,6 +260,14 @@ def test_norms_are_found_in_inference_mode():
         assert on.operator_norms(nn.Conv1d(4, 4, 3), torch.zeros(1, 4, 5))[0].lower > 0
 
 
+def test_norms_are_found_whatever_the_default_device():
+    model = nn.Sequential(on.OrthogonalConv1d(4, 4, 3, padding=1), nn.SiLU(), nn.Conv1d(4, 3, 3))
+    x = torch.zeros(1, 4, 5)
+    expected = on.operator_norms(model, x), on.chain_norm(model, x)
+    with torch.device("meta"):
+        assert (on.operator_norms(model, x), on.chain_norm(model, x)) == expected
+
+
 @pytest.mark.parametrize("dim", range(2, 12))
 def test_round_off_leaves_the_bounds_in_order(dim: int):
     for layer in (nn.Linear(dim, dim), nn.Conv1d(dim, dim, 1)):

@@ -235,6 +235,13 @@ def test_it_works_where_gradients_are_switched_off():
     assert signal.gradient_ratio == pytest.approx(1.0, abs=1e-12)
 
 
+def test_it_works_whatever_the_default_device():
+    model, x = nn.Sequential(linear(6, 5), nn.Tanh(), linear(5, 3)), torch.randn(4, 6).double()
+    expected = [signal.gradient_ratio for signal in on.signal_propagation(model, x)]
+    with torch.device("meta"):
+        assert [signal.gradient_ratio for signal in on.signal_propagation(model, x)] == expected
+
+
 def test_it_works_in_inference_mode():
     model, x, gradient = linear(8, 7), torch.randn(10, 8).double(), torch.randn(10, 7).double()
     (expected,) = on.signal_propagation(model, x, gradient=gradient)

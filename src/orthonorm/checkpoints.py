@@ -71,7 +71,7 @@ def inspect_file(
         free = matrices
         note += "\nno V is in the file, so it is a plain or folded model's: every matrix has a row, a classifier's too"
     if not free:
-        raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
+        raise ValueError(_no_matrix(path, tensors))
     if not rows:
         raise ValueError(
             f"{path}: the filter keeps none of its {len(free)} weights, which are {', '.join([*free][:3])} ..."
@@ -100,12 +100,19 @@ def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tu
     if not found:
         found = {key: W for key, W in tensors.items() if _is_matrix(W)}
     if not found:
-        raise ValueError(f"{path} holds no matrix: {len(tensors)} tensors, none of two or more dimensions.")
+        raise ValueError(_no_matrix(path, tensors))
     return [(key, _owner(key, V, config, tensors), V) for key, V in found.items()]
 
 
 def _is_matrix(W: Tensor) -> bool:
-    return W.ndim > 1 and W.is_floating_point() and len(W) > 0 and W[0].numel() > 2
+    return W.ndim > 1 and W.is_floating_point() and W.layout is torch.strided and len(W) > 0 and W[0].numel() > 2
+
+
+def _no_matrix(path: str | Path, tensors: dict[str, Tensor]) -> str:
+    return (
+        f"{path} holds no matrix: {len(tensors)} tensors, none a dense one of real floating numbers in two or more "
+        "dimensions, of more than two numbers a row."
+    )
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -124,8 +131,12 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"{path} is a folder: give a file of weights in it, .safetensors or .pt; {inside}.")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+    found = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pt(path)
+    # torch neither promotes float8 nor sums it, so nothing trains in it.
+    return {key: W.float() if W.is_floating_point() and W.itemsize == 1 else W for key, W in found.items()}
+
+
+def _read_pt(path: Path) -> dict[str, Tensor]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -219,7 +230,17 @@ def _plain_key(key: str) -> str:
     return f"{prefix}.{rest.removesuffix('.original')}".strip(".") if rest.endswith(".original") else ""
 
 
+def _check_values(key: str, V: Tensor) -> None:
+    """Refuse a tensor without values, whose shape a plan can still be made of."""
+    if V.is_meta:
+        raise ValueError(
+            f"{key} was saved from the meta device, which holds no values. Materialise the model (to_empty), load its "
+            "weights and save it again."
+        )
+
+
 def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+    _check_values(plain, tensors[key])
     scale = tensors.get(key.removesuffix("original") + "0.scale")
     owner = _owner(plain, tensors[key], config, tensors, scale)
     return report_weight(plain, owner, tensors[key])
@@ -228,6 +249,7 @@ def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfi
 def _plain_row(key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
     """Return a row whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
     W = tensors[key]
+    _check_values(key, W)
     owner = _owner(key, W, config, tensors)
     rows = in_float64(owner.rows(W))
     norms = row_norms(rows).unsqueeze(-1)

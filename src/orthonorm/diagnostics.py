@@ -57,7 +57,9 @@ def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
         for name, weight in zip(names, group["params"] if group.get("manifold") else [], strict=False):
             blocks = matrix_layout(tuple(weight.shape), group["group_size"]).blocks(weight)
             worst = [0.0, *(float(group_errors(block).amax()) for block in blocks)]
-            errors[name] = float(torch.tensor(worst, dtype=torch.float64).amax())  # NaN wins, unlike in max()
+            errors[name] = float(
+                torch.tensor(worst, dtype=torch.float64, device="cpu").amax()
+            )  # NaN wins, unlike in max()
     if not errors:
         raise ValueError(f"this {type(optimizer).__name__} has no weight on the manifold (a group with manifold=True).")
     return errors
@@ -172,7 +174,9 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         groups=owner.describe_groups(),
         limit=owner.limit,
         error=_error(owner, V),
-        condition=float(torch.tensor([1.0, *conditions], dtype=torch.float64).amax()),  # NaN wins, unlike in max()
+        condition=float(
+            torch.tensor([1.0, *conditions], dtype=torch.float64, device="cpu").amax()
+        ),  # NaN wins, unlike in max()
         norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
         scale=_scale_text(owner.factor()),
     )

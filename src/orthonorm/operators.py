@@ -162,7 +162,8 @@ def _constant(fqn: str, module: nn.Module) -> float | None:
 def _derivative_norm(modules: list[nn.Module], example: Tensor, iterations: int) -> float:
     """Return a lower bound of the norm of a chain's derivative at a fixed pseudo-random point."""
     # At zero, an obvious choice, activations have kinks, where automatic derivatives need not be any derivative.
-    point = torch.randn(example.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(example)
+    generator = torch.Generator().manual_seed(1)
+    point = torch.randn(example.shape, generator=generator, dtype=torch.float64, device=generator.device).to(example)
     with torch.enable_grad():
         y = point.requires_grad_().clone()  # an activation may work in place
         for module in modules:

@@ -1,6 +1,7 @@
 """The command `orthonorm plan`: what sharing the transformation of a real model among ranks would cost."""
 
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def plan(model: str, ranks: int = 8, group_size: int = 64, setup: str = "divide"
         print(plan_weights(weights, ranks, setup=setup, bucket_mib=bucket_mib))
         if _is_file(model):
             print(f"taken from the file: every V, or if none every matrix, a classifier's too ({_named(weights)})")
-    except (ValueError, FileNotFoundError, ImportError) as error:
+    except (OSError, ValueError, TypeError, ImportError) as error:
         print(f"orthonorm: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 
@@ -66,12 +67,15 @@ def weights_of(model: str, config: OLMConfig) -> "list[GroupedWeight]":
     if _is_file(model):
         return [describe(key, owner, tensor) for key, owner, tensor in owners_in_file(model, config)]
     try:
-        from torchvision.models import get_model, list_models
+        from torchvision.models import get_model_builder, list_models
     except ImportError as error:
         raise ImportError(f"the model {model!r} needs torchvision: pip install torchvision") from error
     if model not in list_models():
         raise FileNotFoundError(f"{model!r} is no file and no model of torchvision, as resnet50 or vgg16_bn are.")
+    builder = get_model_builder(model)
+    # Builders of detectors and of segmentation load a pretrained backbone unless they are told not to.
+    untrained = {name: None for name in ("weights", "weights_backbone") if name in signature(builder).parameters}
     with torch.device("meta"):
-        network = get_model(model, weights=None)
+        network = builder(**untrained)
     orthogonalize_(network, config)
     return [describe(key, owner, free_matrix(module, name)) for key, module, name, owner in orthogonal_weights(network)]

@@ -82,7 +82,8 @@ def signal_propagation(
         _check_differentiable(model)
         calls, output = _record_calls(model, layers, inputs)
         if gradient is None:
-            gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output)
+            generator = torch.Generator().manual_seed(0)
+            gradient = torch.randn(output.shape, generator=generator, device=generator.device).to(output)
         if gradient.shape != output.shape:
             raise ValueError(
                 f"gradient must have the shape of the model's output, {tuple(output.shape)}; got "

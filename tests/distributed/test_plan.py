@@ -18,6 +18,7 @@ from orthonorm import cli
 from orthonorm.distributed import plan
 from orthonorm.distributed.groups import share_out
 from orthonorm.planning import plan as plan_command
+from orthonorm.planning import weights_of
 
 MEASURED = [(name, world, "divide") for name in ("vgg", "resnet50") for world in (1, 2, 4)]
 SHARDED = [("vgg", 4, "shard"), ("resnet50", 2, "shard")]
@@ -170,3 +171,20 @@ def test_a_mistake_of_the_command_is_one_line(arguments: tuple[str, ...], messag
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("unenforced")
+def test_a_file_of_numbers_that_are_not_real_is_a_mistake_too(tmp_path: Path):
+    state = on.OrthogonalLinear(9, 4).state_dict()
+    torch.save({key: value.to(torch.complex64) for key, value in state.items()}, tmp_path / "model.pt")
+    result = command(str(tmp_path / "model.pt"))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("orthonorm: weight is complex")
+
+
+def test_no_pretrained_weights_are_fetched(monkeypatch: pytest.MonkeyPatch):
+    def fetch(*_: Any, **__: Any) -> Any:
+        raise AssertionError("this would download")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
+    assert weights_of("ssdlite320_mobilenet_v3_large", on.OLMConfig(group_size=64))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
+from orthonorm.functional.roots import _newton_scales, relative_floor
 
 # Torch compiles its own forward-mode rules with it on first use.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -201,3 +202,21 @@ def test_compiled_for_shapes_that_vary(method: str):
         torch.testing.assert_close(W, expected, **CLOSE)
         gradients = [torch.autograd.grad(out, V, G)[0] for out in (W, expected)]
         torch.testing.assert_close(*gradients, **CLOSE)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    "number", [lambda x: relative_floor(x.dtype), lambda _: _newton_scales(0.9999)[0]], ids=["floor", "scales"]
+)
+def test_a_methods_numbers_are_no_symbols_where_sizes_are(number: Callable[[Tensor], float]):
+    torch.compiler.reset()
+    seen: list[Tensor] = []
+
+    def record(graph: torch.fx.GraphModule, inputs: list[Tensor | int]) -> Callable:
+        seen.extend(x for x in inputs if isinstance(x, Tensor))
+        return graph.forward
+
+    x = torch.ones(3)
+    compiled = torch.compile(lambda x: x * number(x), backend=record, dynamic=True)
+    torch.testing.assert_close(compiled(x), x * number(x))
+    assert len(seen) == 1  # x alone

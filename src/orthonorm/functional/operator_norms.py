@@ -155,7 +155,8 @@ def linear_map_norm(
     """
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1; got {iterations}.")
-    x = torch.randn(example.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(example)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(example.shape, generator=generator, dtype=torch.float64, device=generator.device).to(example)
     best = 0.0
     with torch.inference_mode(False), torch.enable_grad():
         for _ in range(iterations):

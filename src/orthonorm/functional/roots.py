@@ -21,7 +21,9 @@ __all__ = ["METHODS", "Method", "choose_method", "relative_floor"]
 # (1024 eps s_max)^{-1/2} (Newton's than 7 times that), which keeps W = P V_C finite and its singular values near or
 # below 1 where V has lost rank, and leaves every spectrum above it exactly as it is. The floor is relative, so V,
 # 1e-6 V and 1e6 V give one W. Where directions are lost, Newton's iteration resolves the others to about 1e-3 only.
-_FLOOR_IN_EPS = 1024.0
+#
+# The numbers of this file stand in its functions: with `dynamic=True` torch.compile takes a number of the module for a
+# symbol, stops at it inside the node, and would expand sixty steps of the scales below as formulas.
 
 
 class Method(NamedTuple):
@@ -37,7 +39,7 @@ class Method(NamedTuple):
 
 def relative_floor(dtype: torch.dtype) -> float:
     """Return the ratio of eigenvalues below which a Gram matrix of this type holds no information."""
-    return _FLOOR_IN_EPS * torch.finfo(dtype).eps
+    return 1024.0 * torch.finfo(dtype).eps
 
 
 def _eigh_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,10 +60,6 @@ def _eigh_adjoint(_: Tensor, A: Tensor, D: Tensor, p: Tensor) -> Tensor:
     return (D * p.unsqueeze(-2)) @ (M + M.mT) @ D.mT
 
 
-# The least value to which a step of the iteration may take the upper end of its interval.
-_CUSHION = 0.1
-
-
 def _newton_scales(floor: float) -> list[float]:
     """Return the scales of the iteration x <- mu x (3 - mu^2 x^2) / 2 that takes [floor, 1] to 1.
 
@@ -73,7 +71,7 @@ def _newton_scales(floor: float) -> list[float]:
     scales, lower = [], floor
     # Half a unit of round-off below 1 the lower end may come to rest without reaching it.
     while 1 - lower > 1e-15 and len(scales) < 60:
-        reach = max(lower, _CUSHION)
+        reach = max(lower, 0.1)
         mu = (3 / (1 + reach + reach * reach)) ** 0.5
         scales.append(mu)
         lower = min(1.0, mu * lower * (3 - mu * mu * lower * lower) / 2)

@@ -518,6 +518,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_transforms.py::test_a_methods_numbers_are_no_symbols_where_sizes_are",),
     ),
     Fault(
+        name="compiled steps hold for one number of rows only",
+        file="orthonorm/functional/roots.py",
+        old="        rows *= 2",
+        new="        rows += 1",
+        tests=("tests/functional/test_transforms.py::test_steps_are_no_formulas_of_a_size_that_is_a_symbol",),
+    ),
+    Fault(
         name="Newton's iteration stops early",
         file="orthonorm/functional/roots.py",
         old="len(scales) < 60",

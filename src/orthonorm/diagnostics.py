@@ -56,10 +56,7 @@ def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
         names = group.get("param_names", [f"{i}.{j}" for j in range(len(group["params"]))])
         for name, weight in zip(names, group["params"] if group.get("manifold") else [], strict=False):
             blocks = matrix_layout(tuple(weight.shape), group["group_size"]).blocks(weight)
-            worst = [0.0, *(float(group_errors(block).amax()) for block in blocks)]
-            errors[name] = float(
-                torch.tensor(worst, dtype=torch.float64, device="cpu").amax()
-            )  # NaN wins, unlike in max()
+            errors[name] = _largest([0.0, *(float(group_errors(block).amax()) for block in blocks)])
     if not errors:
         raise ValueError(f"this {type(optimizer).__name__} has no weight on the manifold (a group with manifold=True).")
     return errors
@@ -174,9 +171,7 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         groups=owner.describe_groups(),
         limit=owner.limit,
         error=_error(owner, V),
-        condition=float(
-            torch.tensor([1.0, *conditions], dtype=torch.float64, device="cpu").amax()
-        ),  # NaN wins, unlike in max()
+        condition=_largest([1.0, *conditions]),
         norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
         scale=_scale_text(owner.factor()),
     )
@@ -184,6 +179,11 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
 
 def _root_mean_square(norms: Tensor) -> float:
     return float(row_norms(norms.reshape(1, -1))) / math.sqrt(norms.numel())
+
+
+def _largest(numbers: list[float]) -> float:
+    """Return the largest of the numbers, NaN where there is one (in max() it may lose)."""
+    return float(torch.tensor(numbers, dtype=torch.float64, device="cpu").amax())
 
 
 def _condition(matrix: Tensor) -> float:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.roots import _newton_scales, relative_floor
+from orthonorm.functional.roots import _lyapunov_floor, _newton_scales, relative_floor
 
 # Torch compiles its own forward-mode rules with it on first use.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -220,3 +220,23 @@ def test_a_methods_numbers_are_no_symbols_where_sizes_are(number: Callable[[Tens
     compiled = torch.compile(lambda x: x * number(x), backend=record, dynamic=True)
     torch.testing.assert_close(compiled(x), x * number(x))
     assert len(seen) == 1  # x alone
+
+
+@pytest.mark.compiled
+def test_steps_are_no_formulas_of_a_size_that_is_a_symbol():
+    torch.compiler.reset()
+    graphs = 0
+
+    def count(graph: torch.fx.GraphModule, _: list[Tensor | int]) -> Callable:
+        nonlocal graphs
+        graphs += 1
+        return graph.forward
+
+    def steps(P: Tensor) -> Tensor:
+        return P * len(_newton_scales(_lyapunov_floor(P) ** 0.5))
+
+    compiled = torch.compile(steps, backend=count, dynamic=True, fullgraph=True)
+    for n in (5, 6, 7, 8):
+        P = torch.eye(n, dtype=torch.float64)
+        torch.testing.assert_close(compiled(P), steps(P))
+    assert graphs == 1

@@ -153,7 +153,7 @@ def lyapunov_kernel(
     else:
         _pad(Q, Bs, size, n, 0.0, N, TILE)
     tl.debug_barrier()
-    lower = tl.sqrt(tl.full((), FLOOR, tl.float64) / n)
+    lower = tl.sqrt(tl.full((), FLOOR, tl.float64))
     for step in range(steps):
         mu, lower = _next_scale(lower)
         A, A_next = As + step % 2 * (N * N), As + (1 - step % 2) * (N * N)

@@ -89,13 +89,24 @@ def _newton_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return P, eye.expand_as(P), torch.linalg.matrix_norm(P).unsqueeze(-1)
 
 
+def _lyapunov_floor(P: Tensor) -> float:
+    """Return the square of the least number that an eigenvalue of P over its norm, at most sqrt(n), may be.
+
+    For n the next power of two: torch.compile asks on which side of it a symbol is, and goes on with a plain number.
+    """
+    rows = 1
+    while rows < P.shape[-1]:
+        rows *= 2
+    return relative_floor(P.dtype) / rows
+
+
 def _newton_lyapunov(P: Tensor, Q: Tensor, _: Tensor, bound: Tensor) -> Tensor:
     # Note [Lyapunov by the sign function]
     # The matrix M = [[P, Q], [0, -P]] has sign(M) = [[I, 2 Y], [0, -I]] with P Y + Y P = Q. An odd polynomial of M
     # keeps that shape, so the scaled iteration of the root, applied to M, needs only its two upper blocks A and B:
     # M^2 = [[A^2, A B - B A], [0, A^2]].
     A, B = P / bound.unsqueeze(-1), Q / bound.unsqueeze(-1)
-    for mu in _newton_scales((relative_floor(P.dtype) / P.shape[-1]) ** 0.5):
+    for mu in _newton_scales(_lyapunov_floor(P) ** 0.5):
         a, b = 1.5 * mu, 0.5 * mu**3
         A2, AB = A @ A, A @ B
         B = a * B - b * (A @ AB - AB @ A + B @ A2)
@@ -124,15 +135,15 @@ def _fused_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _fused_lyapunov(P: Tensor, Q: Tensor, basis: Tensor, bound: Tensor) -> Tensor:
     if not kernel_takes(P):
         return _newton_lyapunov(P, Q, basis, bound)
-    floor = relative_floor(P.dtype)
-    return kernel_lyapunov(P, Q, bound, floor, len(_newton_scales((floor / P.shape[-1]) ** 0.5)))
+    floor = _lyapunov_floor(P)
+    return kernel_lyapunov(P, Q, bound, floor, len(_newton_scales(floor**0.5)))
 
 
 def _fused_adjoint(P: Tensor, A: Tensor, basis: Tensor, bound: Tensor) -> Tensor:
     if not kernel_takes(P):
         return _newton_adjoint(P, A, basis, bound)
-    floor = relative_floor(P.dtype)
-    return kernel_adjoint(P, A, bound, floor, len(_newton_scales((floor / P.shape[-1]) ** 0.5)))
+    floor = _lyapunov_floor(P)
+    return kernel_adjoint(P, A, bound, floor, len(_newton_scales(floor**0.5)))
 
 
 METHODS: dict[str, Method] = {

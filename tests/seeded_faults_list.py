@@ -1216,8 +1216,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="attention computes its weight at each look",
         file="orthonorm/parametrizations/adapters.py",
-        old="    with cached(self):\n        return forward",
-        new="    if True:\n        return forward",
+        old="        with cached(self):\n            return forward",
+        new="        if True:\n            return forward",
         tests=("tests/test_layer_rules.py::test_attention_alone_takes_its_fast_path_and_computes_its_weight_once",),
     ),
     Fault(

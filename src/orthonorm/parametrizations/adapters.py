@@ -1,5 +1,7 @@
 """What torch's recurrent and attention modules need besides: they read their weights on the side."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 from weakref import ref
 
@@ -35,8 +37,9 @@ def adapt(module: nn.Module) -> None:
         _outdate(module)
         if cls.__setattr__ is nn.RNNBase.__setattr__:
             cls.__setattr__ = nn.Module.__setattr__
-    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-        cls.forward = _forward_once
+    # The second weight of a module finds the forward that the first has made.
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention) and "forward" not in cls.__dict__:
+        cls.forward = _reading_once(cls.forward)
 
 
 def restore(module: nn.Module) -> None:
@@ -45,15 +48,17 @@ def restore(module: nn.Module) -> None:
         module._init_flat_weights()
 
 
-def _forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    classes = type(self).__mro__
-    # Others derive classes from ours, as fully_shard does.
-    ours = next(i for i, cls in enumerate(classes) if cls.__dict__.get("forward") is _forward_once)
-    forward = classes[ours + 1].forward  # type: ignore[attr-defined]
-    if torch.compiler.is_compiling() or not weight_owners(self):
-        return forward(self, *args, **kwargs)
-    with cached(self):
-        return forward(self, *args, **kwargs)
+def _reading_once(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a module's forward that makes each orthogonal weight at its first read and keeps it to the end."""
+
+    @wraps(forward)
+    def forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or not weight_owners(self):
+            return forward(self, *args, **kwargs)
+        with cached(self):
+            return forward(self, *args, **kwargs)
+
+    return forward_once
 
 
 def _outdate(self: nn.RNNBase) -> None:

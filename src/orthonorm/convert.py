@@ -150,8 +150,8 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
         The model.
 
     Raises:
-        TypeError: if the filter chooses a module that the table does not know, or whose class allows no class derived
-            from it.
+        TypeError: if `model` is not a module, `config` no `OLMConfig` or `filter_fn` no function of two arguments; if
+            the filter chooses a module that the table does not know, or whose class allows no class derived from it.
         ValueError: if no layer is chosen, a chosen one is parametrized already, or a layer that shares its weight with
             a chosen one is not chosen.
 

@@ -116,6 +116,7 @@ def inspect(model: nn.Module) -> Inspection:
         The reports, which print as a table.
 
     Raises:
+        TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight, or one is on the meta device.
 
     Example:

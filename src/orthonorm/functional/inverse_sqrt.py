@@ -140,6 +140,8 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
     Source: equation (3) of the paper for P; the derivative is the divided difference of Daleckii and Krein;
     Mathematics (2), (4) and (6).
     """
+    if not isinstance(Sigma, Tensor):
+        raise TypeError(f"Sigma must be a torch.Tensor; got {type(Sigma).__name__}. Give V @ V.mT of a tensor V.")
     if Sigma.is_complex():
         raise TypeError(f"Sigma must be real; got {Sigma.dtype}. Give the Gram matrix of real rows.")
     if not Sigma.is_floating_point():

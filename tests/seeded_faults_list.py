@@ -1802,4 +1802,25 @@ FAULTS: tuple[Fault, ...] = (
         new="owners",
         tests=("tests/test_register_cached.py::test_calls_inside_a_context_compute_nothing_that_it_keeps_already",),
     ),
+    Fault(
+        name="the fixed rows of the completion are drawn at random",
+        file="orthonorm/functional/completion.py",
+        old="    rows = math.sqrt(2 / d) * torch.cos(torch.outer(k, x) * (math.pi / d))",
+        new="    rows = torch.linalg.qr(torch.randn(d, d, dtype=dtype, device=device))[0][:n]",
+        tests=("tests/test_life_cycle.py::test_no_random_number_is_drawn_from_conversion_to_folding",),
+    ),
+    Fault(
+        name="lost directions come out ten times as large",
+        file="orthonorm/functional/roots.py",
+        old="p = torch.maximum(s, relative_floor(s.dtype) * s[..., -1:]).rsqrt()",
+        new="p = torch.maximum(s, 0.01 * relative_floor(s.dtype) * s[..., -1:]).rsqrt()",
+        tests=("tests/functional/test_rank_loss.py::test_beyond_what_a_gram_matrix_holds",),
+    ),
+    Fault(
+        name="the adjoint weighs the wrong one of two entries",
+        file="orthonorm/functional/roots.py",
+        old="M = (D.mT @ A @ D) * (p.unsqueeze(-1) / (p.unsqueeze(-1) + p.unsqueeze(-2)))",
+        new="M = (D.mT @ A @ D) * (p.unsqueeze(-2) / (p.unsqueeze(-1) + p.unsqueeze(-2)))",
+        tests=("tests/functional/test_derivatives.py::test_the_gradient_is_exact_up_to_a_condition_of_1e6",),
+    ),
 )

@@ -1519,7 +1519,7 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_long_training.py::test_what_decay_alone_makes_of_v_is_undone_by_recentring",),
     ),
     Fault(
-        name="a checkpoint is read without a look at its checksums",
+        name="a checkpoint is read without a look at its digest",
         file="orthonorm/paper/checkpointfile.py",
         old="        check_whole(checkpoint)\n",
         new="",

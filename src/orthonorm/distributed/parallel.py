@@ -78,7 +78,9 @@ def _find(model: nn.Module, name: str, style: str) -> nn.Linear:
     try:
         layer = model.get_submodule(name)
     except AttributeError:
-        raise ValueError(f"this {type(model).__name__} has no module {name!r}.") from None
+        raise ValueError(
+            f"this {type(model).__name__} has no module {name!r}. Give names as model.named_modules() has them."
+        ) from None
     if not isinstance(layer, nn.Linear) or not parametrize.is_parametrized(layer, "weight"):
         raise TypeError(
             f"{name} is a {type(layer).__name__} without an orthogonal weight. Give Linear layers that orthogonalize_ "

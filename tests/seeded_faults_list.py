@@ -1102,9 +1102,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="a diverged run has the loss of its last epoch",
-        file="orthonorm/paper/claims.py",
-        old="    return math.inf if record.outcome == DIVERGED else _loss(record, -1)",
-        new="    return _loss(record, -1)",
+        file="orthonorm/paper/records.py",
+        old="        return math.inf if value is None or self.outcome == DIVERGED else value",
+        new="        return math.inf if value is None else value",
         tests=("tests/paper/test_report.py::test_a_run_that_diverged_counts_as_infinite_whatever_it_had_reached",),
     ),
     Fault(

@@ -33,7 +33,7 @@ def test_the_results_and_what_they_do_not_show_are_found():
     assert len(RESULTS) == 5
     (vgg,) = re.findall(r"VGG under OLM ends at (\S+ ± \S+)", README)
     assert f"{vgg} (3 seeds, rate 0.02)" in rows("docs/reproduction/vgg-5k/report.md", "OLM")
-    (rnn,) = re.findall(r"the RNN without a scale at\s+(\d\S+ ± \d+\.\d+)", README)
+    (rnn,) = re.findall(r"the RNN without a\s+scale at\s+(\d\S+ ± \d+\.\d+)", README)
     assert f" {rnn} " in rows("docs/reproduction/rows-5k/report.md", "recurrent-OLM")
 
 

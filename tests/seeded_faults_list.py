@@ -50,14 +50,14 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the condition hides a group that is not finite",
         file="orthonorm/diagnostics.py",
-        old="float(torch.tensor([1.0, *conditions], dtype=torch.float64).amax())",
+        old='torch.tensor([1.0, *conditions], dtype=torch.float64, device="cpu").amax()',
         new="max(conditions, default=1.0)",
         tests=("tests/test_diagnostics.py::test_an_ill_group_does_not_hide_one_that_is_not_finite",),
     ),
     Fault(
         name="the diagnostic of an optimizer hides a group that is not finite",
         file="orthonorm/diagnostics.py",
-        old="float(torch.tensor(worst, dtype=torch.float64).amax())",
+        old='torch.tensor(worst, dtype=torch.float64, device="cpu").amax()',
         new="max(worst)",
         tests=("tests/test_diagnostics.py::test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others",),
     ),
@@ -1451,8 +1451,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the filter of inspect_file is not asked",
         file="orthonorm/checkpoints.py",
-        old="for plain, key in free.items() if keep(plain)]",
-        new="for plain, key in free.items()]",
+        old="for plain, key in keys.items() if keep(plain)]",
+        new="for plain, key in keys.items()]",
         tests=("tests/test_inspect_command.py::test_a_filter_keeps_some_weights_by_name",),
     ),
     Fault(

@@ -50,15 +50,15 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="the condition hides a group that is not finite",
         file="orthonorm/diagnostics.py",
-        old='torch.tensor([1.0, *conditions], dtype=torch.float64, device="cpu").amax()',
-        new="max(conditions, default=1.0)",
+        old="condition=_largest([1.0, *conditions]),",
+        new="condition=max([1.0, *conditions]),",
         tests=("tests/test_diagnostics.py::test_an_ill_group_does_not_hide_one_that_is_not_finite",),
     ),
     Fault(
         name="the diagnostic of an optimizer hides a group that is not finite",
         file="orthonorm/diagnostics.py",
-        old='torch.tensor(worst, dtype=torch.float64, device="cpu").amax()',
-        new="max(worst)",
+        old="errors[name] = _largest(",
+        new="errors[name] = max(",
         tests=("tests/test_diagnostics.py::test_an_optimizers_group_that_is_not_finite_is_not_hidden_by_the_others",),
     ),
     Fault(

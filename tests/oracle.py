@@ -44,6 +44,21 @@ def polar_factor(V: Tensor) -> Tensor:
     return U @ Rt
 
 
+def gradient_of_polar(V: Tensor, G: Tensor, *, center: bool) -> Tensor:
+    """dL/dV from dL/dW = G by the singular value decomposition V = U S R^T, in float64.
+
+    Within the rows of R^T an antisymmetric part is divided by sums of singular values; outside of them all is, by one.
+    """
+    size = V.abs().amax((-2, -1), keepdim=True).clamp_min(1e-300)
+    X = V / size
+    U, S, Rt = torch.linalg.svd(X - X.mean(-1, keepdim=True) if center else X, full_matrices=False)
+    GR = G @ Rt.mT
+    M = U.mT @ GR
+    inside = (M - M.mT) / (S.unsqueeze(-1) + S.unsqueeze(-2)) @ Rt
+    result = U @ (inside + U.mT @ (G - GR @ Rt) / S.unsqueeze(-1)) / size
+    return result - result.mean(-1, keepdim=True) if center else result
+
+
 def _parts(V: Tensor, center: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     assert V.dtype == torch.float64
     d = V.shape[1]

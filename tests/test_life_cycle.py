@@ -74,6 +74,23 @@ def test_an_average_of_v_is_orthogonal_and_is_the_average_by_hand():
     assert not torch.allclose(average(x), model(x))
 
 
+def test_no_random_number_is_drawn_from_conversion_to_folding():
+    model, plain, x = Mixed(), Mixed().state_dict(), torch.randn(2, 2, 4, 4)
+    with torch.no_grad():
+        model.conv.weight[1] = 0
+    before = torch.get_rng_state()
+    with pytest.warns(UserWarning, match="fixed orthonormal rows"):
+        on.orthogonalize_(model, on.OLMConfig(scale=True), everything)
+    model.load_state_dict(plain)
+    on.register_cached(model)
+    model(x)
+    on.recenter_(model)
+    on.inspect(model)
+    on.orthogonality_error(model)
+    on.fold(model)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_a_file_of_the_whole_model_is_refused_and_the_cures_work(tmp_path: Any):
     model = mixed()
     x = torch.randn(2, 2, 4, 4)

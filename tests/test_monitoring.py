@@ -89,28 +89,30 @@ def spread(V: torch.Tensor) -> None:
 DAMAGES = [depend, repeat, vanish, spread]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+# A sum of rows, rounded to half precision, is none of them: nothing is lost.
+DAMAGED = [
+    (damage, dtype)
+    for damage in DAMAGES
+    for dtype in (*HALF, torch.float32, torch.float64)
+    if dtype not in HALF or damage in (repeat, vanish)
+]
+
+
+@pytest.mark.parametrize(("damage", "dtype"), DAMAGED)
 @pytest.mark.parametrize("method", ["eigh", "newton"])
 @pytest.mark.parametrize(("n", "d"), [(16, 32), (128, 200)])
-def test_every_lost_direction_is_reported_and_the_cure_that_is_named_helps(damage, method: str, n: int, d: int):
-    net = nn.Sequential(on.OrthogonalLinear(d, n, method=method))
+def test_every_lost_direction_is_reported_and_the_cure_that_is_named_helps(
+    damage, dtype: torch.dtype, method: str, n: int, d: int
+):
+    net = nn.Sequential(on.OrthogonalLinear(d, n, method=method, dtype=dtype))
     with torch.no_grad():
         damage(free(net[0]))
-    assert torch.linalg.svdvals(weight(net[0]).detach())[-1] < 0.5
+    assert torch.linalg.svdvals(weight(net[0]).detach().double())[-1] < 0.5
     problems = on.weight_problems(net)
     assert [problem.partition(":")[0] for problem in problems] == ["0.weight has lost rank"]
     assert "recenter_" in problems[0]
     assert on.weight_problems(on.recenter_(net)) == []
-    assert torch.linalg.svdvals(weight(net[0]).detach())[-1] > 0.99
-
-
-@pytest.mark.parametrize("dtype", HALF, ids=str)
-@pytest.mark.parametrize("damage", [repeat, vanish])
-def test_a_lost_direction_of_half_precision_is_reported(damage, dtype: torch.dtype):
-    net = nn.Sequential(on.OrthogonalLinear(32, 16, dtype=dtype))
-    with torch.no_grad():
-        damage(free(net[0]))
-    assert len(on.weight_problems(net)) == 1
+    assert torch.linalg.svdvals(weight(net[0]).detach().double())[-1] > 0.99
 
 
 def test_the_hook_logs_what_inspect_says_every_so_many_steps():

@@ -363,6 +363,13 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 }
 
 
+@pytest.mark.usefixtures("unenforced")
+@pytest.mark.parametrize("measure", [on.operator_norms, on.chain_norm, on.signal_propagation])
+def test_what_is_no_module_is_refused(measure: Any):
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module; got int"):
+        measure(5, weight(2, 2))
+
+
 @pytest.mark.parametrize(("call", "exception", "message"), WRONG.values(), ids=WRONG)
 def test_wrong_inputs(call: Callable[[], object], exception: type[Exception], message: str):
     with pytest.raises(exception, match=message):

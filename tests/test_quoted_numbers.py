@@ -1,6 +1,7 @@
 """Numbers that the README and docs/choosing.md quote, against the committed records and reports."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_the_results_and_what_they_do_not_show_are_found():
     assert len(RESULTS) == 5
     (vgg,) = re.findall(r"VGG under OLM ends at (\S+ ± \S+)", README)
     assert f"{vgg} (3 seeds, rate 0.02)" in rows("docs/reproduction/vgg-5k/report.md", "OLM")
-    (rnn,) = re.findall(r"the RNN without a scale at\s+(\d\S+ ± \d+\.\d+)", README)
+    (rnn,) = re.findall(r"the RNN without a\s+scale at\s+(\d\S+ ± \d+\.\d+)", README)
     assert f" {rnn} " in rows("docs/reproduction/rows-5k/report.md", "recurrent-OLM")
 
 
@@ -85,6 +86,18 @@ def test_four_layers_or_eight():
 
     assert max(losses("plain-orthogonal", 4)) < min(losses("OLM-balanced", 4))
     assert max(losses("OLM-balanced", 8)) < min(losses("plain-orthogonal", 8))
+
+
+def test_olm_trains_at_every_rate_from_a_tenth_to_one_and_nothing_does_at_five():
+    assert re.search(r"it trained at 0\.1, 0\.5 and 1 in every seed", CHOOSING)
+    for cell in recorded("omdsm-5k", "OLM-mlp*-b256-*.jsonl"):
+        if cell.run.lr in (0.1, 0.5, 1.0):
+            assert max(cell.finals("train_loss")) < 0.5
+    at_five = recorded("omdsm-5k", "*-b256-lr5-*.jsonl")
+    assert len(at_five) == 22
+    assert min(min(cell.finals("train_loss"), default=math.inf) for cell in at_five) > 2
+    for method in ("plain-he", "plain-orthogonal"):
+        assert any(cell.diverged for cell in recorded("omdsm-5k", f"{method}-mlp*-lr1-*.jsonl"))
 
 
 def benched(suite: str, column: str, **where: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Orthogonal weights for any PyTorch network: exact, fast and safe."""
+"""Orthogonal weights for any PyTorch network, with exact gradients."""
 
 from . import functional as functional
 from .checkpoints import inspect_file as inspect_file

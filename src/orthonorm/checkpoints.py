@@ -61,20 +61,14 @@ def inspect_file(
     tensors = read_tensors(path)
     config = OLMConfig() if config is None else config
     keep = (lambda _: True) if filter_fn is None else filter_fn
-    free = {plain: key for key in tensors if _MARK in f".{key}" and (plain := _plain_key(key))}
-    note = _assumed(config)
-    if free:
-        rows = [_free_row(plain, key, tensors, config) for plain, key in free.items() if keep(plain)]
-    else:
-        matrices = {key: W for key, W in tensors.items() if _is_matrix(W)}
-        rows = [_plain_row(key, tensors, config) for key in matrices if keep(key)]
-        free = matrices
-        note += "\nno V is in the file, so it is a plain or folded model's: every matrix has a row, a classifier's too"
+    keys, free = _weights(path, tensors)
+    row, note = _free_row if free else _plain_row, _assumed(config)
     if not free:
-        raise ValueError(_no_matrix(path, tensors))
+        note += "\nno V is in the file, so it is a plain or folded model's: every matrix has a row, a classifier's too"
+    rows = [row(plain, key, tensors, config) for plain, key in keys.items() if keep(plain)]
     if not rows:
         raise ValueError(
-            f"{path}: the filter keeps none of its {len(free)} weights, which are {', '.join([*free][:3])} ..."
+            f"{path}: the filter keeps none of its {len(keys)} weights, which are {', '.join([*keys][:3])} ..."
         )
     return Inspection(tuple(rows), note)
 
@@ -96,23 +90,28 @@ def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tu
     """
     tensors = read_tensors(path)
     config = OLMConfig() if config is None else config
-    found = {plain: tensors[key] for key in tensors if _MARK in f".{key}" and (plain := _plain_key(key))}
-    if not found:
-        found = {key: W for key, W in tensors.items() if _is_matrix(W)}
-    if not found:
-        raise ValueError(_no_matrix(path, tensors))
-    return [(key, _owner(key, V, config, tensors), V) for key, V in found.items()]
+    keys, _ = _weights(path, tensors)
+    return [(plain, _owner(plain, tensors[key], config, tensors), tensors[key]) for plain, key in keys.items()]
+
+
+def _weights(path: str | Path, tensors: dict[str, Tensor]) -> tuple[dict[str, str], bool]:
+    """Return the keys of a file's weights by their plain names, and whether they are Vs: every V, or else every matrix.
+
+    Raises:
+        ValueError: if there is neither.
+    """
+    if free := {plain: key for key in tensors if (plain := _plain_key(key))}:
+        return free, True
+    if matrices := {key: key for key, W in tensors.items() if _is_matrix(W)}:
+        return matrices, False
+    raise ValueError(
+        f"{path} holds no matrix: {len(tensors)} tensors, none a dense one of real floating numbers in two or more "
+        "dimensions, of more than two numbers a row."
+    )
 
 
 def _is_matrix(W: Tensor) -> bool:
     return W.ndim > 1 and W.is_floating_point() and W.layout is torch.strided and len(W) > 0 and W[0].numel() > 2
-
-
-def _no_matrix(path: str | Path, tensors: dict[str, Tensor]) -> str:
-    return (
-        f"{path} holds no matrix: {len(tensors)} tensors, none a dense one of real floating numbers in two or more "
-        "dimensions, of more than two numbers a row."
-    )
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -226,8 +225,9 @@ def _layout(key: str, V: Tensor, scale: Tensor | None) -> dict[str, Any]:
 
 def _plain_key(key: str) -> str:
     """Return the plain model's name of a V, "" for a tensor that is none."""
-    prefix, _, rest = f".{key}".rpartition(_MARK)
-    return f"{prefix}.{rest.removesuffix('.original')}".strip(".") if rest.endswith(".original") else ""
+    prefix, mark, rest = f".{key}".rpartition(_MARK)
+    is_free = mark and rest.endswith(".original")
+    return f"{prefix}.{rest.removesuffix('.original')}".strip(".") if is_free else ""
 
 
 def _check_values(key: str, V: Tensor) -> None:
@@ -246,7 +246,7 @@ def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfi
     return report_weight(plain, owner, tensors[key])
 
 
-def _plain_row(key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+def _plain_row(_: str, key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
     """Return a row whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
     W = tensors[key]
     _check_values(key, W)

@@ -76,7 +76,7 @@ class LayerReport:
     error: float
     """Largest |W W^T - I| over the groups, before the scale and any parametrization behind the library's."""
     condition: float
-    """Largest condition number of V over the groups, after centring; 1e16 (round-off) to infinite where one is lost."""
+    """Largest condition number of V over the groups, after centring; above 2e6 W has lost a direction."""
     norm: float
     """Root mean square of the norms of V's rows: the effective rate is lr / norm^2."""
     scale: str
@@ -116,6 +116,7 @@ def inspect(model: nn.Module) -> Inspection:
         The reports, which print as a table.
 
     Raises:
+        TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight, or one is on the meta device.
 
     Example:

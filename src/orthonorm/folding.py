@@ -42,6 +42,7 @@ def fold_(model: nn.Module) -> nn.Module:
         The model.
 
     Raises:
+        TypeError: if `model` is not a module.
         ValueError: if a weight carries a further parametrization besides ours, or is sharded among ranks; nothing is
             changed then.
 
@@ -130,7 +131,7 @@ def fold(model: nn.Module) -> nn.Module:
         A new module: `fold_` of a deep copy.
 
     Raises:
-        ValueError: as `fold_`.
+        TypeError, ValueError: as `fold_`.
 
     Example:
         >>> import torch, orthonorm as on

@@ -27,7 +27,7 @@ def recenter_(model: nn.Module, *, norm: float = 1.0) -> nn.Module:
         The model.
 
     Raises:
-        TypeError: if `norm` is not a number.
+        TypeError: if `model` is not a module, or `norm` no number.
         ValueError: if `norm` is not positive, the model has no orthogonal weight, one is sharded among ranks or on the
             meta device, or a V is read in two ways (by a plain layer, or through other options), so that no other V
             gives both.
@@ -102,7 +102,7 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
         parameters that require a gradient.
 
     Raises:
-        TypeError: if `weight_decay` is not a number.
+        TypeError: if `model` is not a module, or `weight_decay` no number.
         ValueError: if it is negative.
 
     Example:

@@ -52,7 +52,7 @@ class OrthogonalLinear(nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as in `torch.nn.Linear`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -165,7 +165,7 @@ class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv1d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -189,7 +189,7 @@ class OrthogonalConv2d(_OrthogonalConv, nn.Conv2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv2d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -213,7 +213,7 @@ class OrthogonalConv3d(_OrthogonalConv, nn.Conv3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv3d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -236,7 +236,7 @@ class OrthogonalConvTranspose1d(_OrthogonalConvTranspose, nn.ConvTranspose1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose1d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -259,7 +259,7 @@ class OrthogonalConvTranspose2d(_OrthogonalConvTranspose, nn.ConvTranspose2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose2d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -282,7 +282,7 @@ class OrthogonalConvTranspose3d(_OrthogonalConvTranspose, nn.ConvTranspose3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose3d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.

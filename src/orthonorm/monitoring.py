@@ -39,7 +39,7 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
         `{"orthogonality_error/0.weight": ..., "condition/0.weight": ..., "norm/0.weight": ..., ...}`.
 
     Raises:
-        ValueError: if the model has no orthogonal weight.
+        TypeError, ValueError: as `inspect`.
 
     Example:
         >>> import torch, orthonorm as on
@@ -54,14 +54,14 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
 def weight_problems(model: nn.Module) -> list[str]:
     """Return a sentence for each orthogonal weight that has lost rank or is not finite; none for a healthy model.
 
-    Rank counts as lost where the condition of V in a group exceeds 2e6, from where on W loses a direction, or the error
-    0.1.
+    Rank counts as lost where the condition of V in a group exceeds 2e6, from where on W loses a direction, or where the
+    error exceeds 0.1.
 
     Args:
         model: a module with orthogonal weights.
 
     Raises:
-        ValueError: if the model has no orthogonal weight.
+        TypeError, ValueError: as `inspect`.
 
     Example:
         >>> import torch, orthonorm as on
@@ -87,7 +87,7 @@ class OrthogonalityHook:
         every: steps between two looks. A look costs about one decomposition of each weight.
 
     Raises:
-        ValueError: if `every` is not positive, or the model has no orthogonal weight.
+        TypeError, ValueError: as `inspect`; a ValueError if `every` is not positive, too.
 
     Example:
         >>> import torch, orthonorm as on

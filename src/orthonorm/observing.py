@@ -20,12 +20,17 @@ def as_written(model: nn.Module) -> Iterator[nn.Module]:
     Code that was compiled before a hook was registered does not call it, and torch does not compile anew for hooks; in
     inference mode nothing can be differentiated.
 
+    Raises:
+        TypeError: if `model` is not a module.
+
     Example:
         >>> import torch
         >>> with as_written(torch.nn.Linear(2, 2)) as layer:
         ...     layer(torch.zeros(1, 2)).requires_grad
         True
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     # Where nothing has been compiled yet, Dynamo is not imported either, which takes seconds.
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with torch.inference_mode(False), eager:

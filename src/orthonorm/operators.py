@@ -59,6 +59,7 @@ def operator_norms(
         One entry a layer, in the order of the model; of a layer that runs several times for the size of its first run.
 
     Raises:
+        TypeError: if `model` is not a module.
         ValueError: if a convolution pads by reflection or replication, or circularly without keeping the size; if the
             model has no Linear or convolution, or calls none.
 
@@ -93,8 +94,8 @@ def chain_norm(chain: nn.Module, inputs: Float[Tensor, "batch *rest"], *, iterat
         One entry with `layer="chain"`; the bounds are those of the chain in evaluation mode, without dropout.
 
     Raises:
-        TypeError: if the chain holds anything else (a normalization, a pooling, a shortcut, an attention), for which no
-            bound follows from its layers.
+        TypeError: if `chain` is not a module, or holds anything else (a normalization, a pooling, a shortcut, an
+            attention), for which no bound follows from its layers.
         ValueError: if an activation jumps (`Hardshrink`), so that nothing bounds the chain; if it has no layer; as
             `operator_norms` for a layer.
 

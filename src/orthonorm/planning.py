@@ -22,6 +22,7 @@ def plan(model: str, ranks: int = 8, group_size: int = 64, setup: str = "divide"
     MODEL is a name of torchvision (resnet50), converted as `orthogonalize_` does by default, or a file of weights
     (.pt or .safetensors), of which every matrix is taken. --ranks simulates any number. --setup divide is data
     parallel training with divide_, --setup shard is fully_shard with shard_. --group-size 0 means each layer's limit.
+    --bucket-mib is how many MiB of weights one exchange takes, as in divide_ and shard_.
     """
     from .distributed.plan import plan_weights
 

@@ -69,8 +69,6 @@ def signal_propagation(
 
     Source: Theorem 1 of the paper, with errata 6.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"inputs must be a batch of at least 2 samples; got the shape {tuple(inputs.shape)}.")
     with as_written(model) as model:

@@ -15,6 +15,7 @@ import orthonorm as on
 from campaign.cases import NIGHTLY, conditions, parts
 from campaign.checks import NEWTON_REACH, WELL, log2_norm, log2_roots
 from campaign.figures import Figures
+from oracle import gradient_of_polar
 from orthogonal_layers import free, map_of, polar, weight
 from orthonorm.functional.errors import group_errors
 from orthonorm.functional.grouping import GROUPINGS
@@ -129,21 +130,6 @@ def test_a_half_precision_weight_is_the_exact_one_rounded_once(figures: Figures,
         error = group_errors(part)[good].max().item()
         figures.worst(name, str(half.dtype).removeprefix("torch."), error)
         figures.expect(name, error, 1.05 * eps)
-
-
-def gradient_of_polar(V: Tensor, G: Tensor, *, center: bool) -> Tensor:
-    """dL/dV from dL/dW = G by the singular value decomposition V = U S R^T, in float64.
-
-    Within the rows of R^T an antisymmetric part is divided by sums of singular values; outside of them all is, by one.
-    """
-    size = V.abs().amax((-2, -1), keepdim=True).clamp_min(1e-300)
-    X = V / size
-    U, S, Rt = torch.linalg.svd(X - X.mean(-1, keepdim=True) if center else X, full_matrices=False)
-    GR = G @ Rt.mT
-    M = U.mT @ GR
-    inside = (M - M.mT) / (S.unsqueeze(-1) + S.unsqueeze(-2)) @ Rt
-    result = U @ (inside + U.mT @ (G - GR @ Rt) / S.unsqueeze(-1)) / size
-    return result - result.mean(-1, keepdim=True) if center else result
 
 
 def learned_gradient(layer: Any) -> list[Tensor] | list[None]:

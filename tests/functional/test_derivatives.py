@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+import oracle
 from orthonorm.functional import inverse_sqrt, orthonormalize
 from orthonorm.functional.transformation import _OrthonormalizeForward
-from spectra import SPECTRA, orthonormal_rows, starting_points
+from spectra import SPECTRA, matrix, orthonormal_rows, starting_points
 
 # Torch compiles its own forward-mode rules with it on first use.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -36,6 +37,23 @@ def test_gradgradcheck_in_groups(center: bool, method: str):
     function = partial(orthonormalize, group_size=2, center=center, method=method)
     assert gradcheck(function, V, check_forward_ad=True)
     assert gradgradcheck(function, V, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("condition", "off"), [(1e3, 1e-6), (1e6, 1e-3)])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_gradient_is_exact_up_to_a_condition_of_1e6(
+    name: str, condition: float, off: float, dtype: torch.dtype, center: bool, method: str
+):
+    # Against the one from singular vectors, in units of |Sigma^{-1/2}| |G|: beyond what finite differences resolve.
+    V = matrix(SPECTRA[name](12, condition), 20, center=center).to(dtype)
+    G = torch.randn(12, 20, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    expected = oracle.gradient_of_polar(V.double(), G.double(), center=center)
+    smallest = torch.linalg.svdvals(V.double() - V.double().mean(1, keepdim=True) if center else V.double())[-1]
+    V.requires_grad_()
+    (gradient,) = torch.autograd.grad(orthonormalize(V, center=center, method=method), V, G)
+    assert expected.norm() > 0.1 * G.norm()
+    assert (gradient - expected).norm() * smallest <= off * G.norm()
 
 
 def penalty(V: Tensor, center: bool, method: str) -> Tensor:

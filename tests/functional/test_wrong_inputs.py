@@ -55,6 +55,7 @@ WRONG = {
     "a grouping": (orthonormalize, (V,), {"grouping": "even"}, ValueError, "grouping must be", "'even'", "'balanced'"),
     "a method": (orthonormalize, (V,), {"method": "svd"}, ValueError, "method must be", "'svd'", "'auto', 'eigh'"),
     "a method of the root": (inverse_sqrt, (V[:5],), {"method": "qr"}, ValueError, "method must", "'qr'", "'newton'"),
+    "Sigma a list": (inverse_sqrt, ([[1.0]],), {}, TypeError, r"must be a torch\.Tensor", "got list", r"V @ V\.mT"),
     "Sigma not square": (inverse_sqrt, (V,), {}, ValueError, "square matrices", r"\(8, 5\)", r"\(\.\.\., n, n\)"),
     "Sigma a vector": (inverse_sqrt, (V[0],), {}, ValueError, "square matrices", r"\(5,\)", r"\(\.\.\., n, n\)"),
     "Sigma complex": (inverse_sqrt, (V[:5] * 1j,), {}, TypeError, "must be real", "complex", "real rows"),

@@ -8,9 +8,11 @@ from optim.problems import OPTIMIZERS, PAIRS, off_manifold, on_manifold
 from orthonorm.functional import haar, project
 from orthonorm.optim import StiefelAdam, StiefelSGD
 
+EACH_RETRACTION = [("euclidean", "qr"), ("canonical", "polar"), ("canonical", "cayley")]
+LONG = [("momentum", pair) for pair in PAIRS] + [(name, pair) for name in ("sgd", "adam") for pair in EACH_RETRACTION]
 
-@pytest.mark.parametrize("pair", PAIRS, ids=str)
-@pytest.mark.parametrize("name", ["sgd", "momentum"])
+
+@pytest.mark.parametrize(("name", "pair"), LONG)
 def test_float32_does_not_drift_in_ten_thousand_steps(name, pair):
     # A wide weight, groups of a square one and a convolution: all are blocks of 3 rows of 6.
     cls, options = OPTIMIZERS[name]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from orthonorm.paper import methods, models
+from orthonorm.paper.checkpointfile import CheckpointFile
 from orthonorm.paper.config import Run
 from orthonorm.paper.data import batch_order, load_dataset
 from orthonorm.paper.errors import UserError
@@ -107,7 +108,7 @@ def test_a_checkpoint_that_cannot_be_used_starts_the_run_anew(
         state = torch.load(checkpoint, weights_only=True)
         first = json.loads(state["record"]["lines"][0])
         state["record"]["lines"][0] = json.dumps(first | {"commit": "another"})
-        torch.save(state, checkpoint)
+        CheckpointFile().save_checkpoint(state, checkpoint)
     with caplog.at_level(logging.WARNING):
         record = execute(run, tmp_path / "cut", CPU)
     assert same(record, whole)

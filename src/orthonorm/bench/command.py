@@ -40,7 +40,8 @@ def bench(
 
     Writes each suite's table as Markdown and JSON and, after all of them on a CPU, what was asked beside what was
     reached. Times are medians of interleaved rounds; run it on an otherwise idle machine. --suite transform, peers,
-    steps, counts, scaling, optim or roots runs one; --threads 0 leaves torch's own choice.
+    steps, counts, scaling, optim or roots runs one; --device is as torch names it; --rounds is how often each
+    candidate is timed; --threads 0 leaves torch's own choice; --out is the folder of the tables.
     """
     if suite not in ("all", *SUITES):
         _refuse(f"suite is one of all, {', '.join(SUITES)}; got {suite!r}")

@@ -8,8 +8,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from torch.nn.utils import parametrize
 
-from orthonorm.functional import orthonormalize
-from orthonorm.functional.grouping import group_sizes, runs_of_equal_size
+from orthonorm.functional.grouping import group_sizes
+from orthonorm.functional.orthonormalize import orthonormalize_groups
 from orthonorm.parametrizations import OrthogonalWeightNorm
 from orthonorm.parametrizations.registration import free_matrix
 
@@ -78,7 +78,9 @@ def _find(model: nn.Module, name: str, style: str) -> nn.Linear:
     try:
         layer = model.get_submodule(name)
     except AttributeError:
-        raise ValueError(f"this {type(model).__name__} has no module {name!r}.") from None
+        raise ValueError(
+            f"this {type(model).__name__} has no module {name!r}. Give names as model.named_modules() has them."
+        ) from None
     if not isinstance(layer, nn.Linear) or not parametrize.is_parametrized(layer, "weight"):
         raise TypeError(
             f"{name} is a {type(layer).__name__} without an orthogonal weight. Give Linear layers that orthogonalize_ "
@@ -153,7 +155,7 @@ class ParallelWeightNorm(OrthogonalWeightNorm):
         assert isinstance(V, DTensor)
         local, (placement,) = V.to_local(grad_placements=V.placements), V.placements
         if placement == Shard(0):
-            W = _map_rows(local, self._held_sizes(V), self.center, self.method)
+            W = orthonormalize_groups(local, self._held_sizes(V), center=self.center, method=self.method)
         else:
             group = V.device_mesh.get_group()
             W = orthonormalize_columns(local, self.sizes, group, d=V.shape[1], center=self.center, method=self.method)
@@ -170,16 +172,3 @@ class ParallelWeightNorm(OrthogonalWeightNorm):
         first = V.device_mesh.get_local_rank() * held
         starts = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
         return tuple(size for start, size in zip(starts, self.sizes, strict=True) if first <= start < first + held)
-
-
-def _map_rows(V: Tensor, sizes: tuple[int, ...], center: bool, method: str) -> Tensor:
-    """Return the orthonormal rows of groups of the given sizes."""
-    if not sizes:
-        return V.clone()
-    runs = runs_of_equal_size(sizes)
-    parts = V.split([size * count for size, count in runs])
-    mapped = [
-        orthonormalize(part.view(count, size, V.shape[-1]), center=center, method=method).flatten(0, 1)
-        for part, (size, count) in zip(parts, runs, strict=True)
-    ]
-    return torch.cat(mapped)

@@ -121,8 +121,8 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
         Sigma: symmetric positive matrices, any floating type. Eigenvalues below 1024 eps times the largest (eps of the
             type computed in) count as that much; a matrix with NaN or infinity gives NaN and leaves the others right.
         method: `"eigh"` (eigendecomposition), `"newton"` (matrix products only), `"fused"` (the same products in one
-            CUDA kernel for up to 128 rows, which no GPU has run yet; `"newton"` elsewhere), or `"auto"`, which is never
-            `"fused"`.
+            CUDA kernel for up to 128 rows, which no GPU has run yet; `"newton"` elsewhere), or `"auto"`, which is
+            `"eigh"` on the CPU and `"newton"` elsewhere.
 
     Returns:
         `P`, of the shape and type of `Sigma`, symmetric.
@@ -140,6 +140,8 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
     Source: equation (3) of the paper for P; the derivative is the divided difference of Daleckii and Krein;
     Mathematics (2), (4) and (6).
     """
+    if not isinstance(Sigma, Tensor):
+        raise TypeError(f"Sigma must be a torch.Tensor; got {type(Sigma).__name__}. Give V @ V.mT of a tensor V.")
     if Sigma.is_complex():
         raise TypeError(f"Sigma must be real; got {Sigma.dtype}. Give the Gram matrix of real rows.")
     if not Sigma.is_floating_point():

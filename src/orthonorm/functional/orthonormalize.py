@@ -24,8 +24,8 @@ def orthonormalize(
     $$W = \Sigma^{-1/2} V_C, \quad V_C = V - \tfrac1d V 1 1^T, \quad \Sigma = V_C V_C^T, \qquad W W^T = I$$
 
     Rows are orthonormal within a group; rows of different groups are not orthogonal to each other. `W` does not depend
-    on the size of `V`. Gradients are exact and finite for every spectrum of `V`, equal singular values included, in
-    reverse and forward mode and to second order; `torch.vmap` and `torch.compile` work. Forward mode over forward mode,
+    on the size of `V`. Gradients are exact, at equal singular values too, in reverse and forward mode and to second
+    order; where rank is lost they are finite. `torch.vmap` and `torch.compile` work. Forward mode over forward mode,
     which torch gets wrong, is refused.
 
     Args:
@@ -33,7 +33,8 @@ def orthonormalize(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`, which is `"eigh"` on the CPU
+            and `"newton"` elsewhere.
 
     Returns:
         `W`, of the shape and type of `V`. Where rows of a group are dependent its lost directions come out small

@@ -94,17 +94,8 @@ def is_unstable(record: Record) -> bool:
     """The run diverged, or its last epoch's training loss is above its first epoch's."""
     if record.outcome == DIVERGED:
         return True
-    return final_loss(record) > _loss(record, 0)
-
-
-def final_loss(record: Record) -> float:
-    """Training loss of the last epoch; infinite for a run that diverged."""
-    return math.inf if record.outcome == DIVERGED else _loss(record, -1)
-
-
-def _loss(record: Record, index: int) -> float:
-    loss = record.epochs[index]["train_loss"]
-    return math.inf if loss is None else loss
+    first = record.epochs[0]["train_loss"]
+    return first is not None and record.final("train_loss") > first
 
 
 def _cell(table: Table, depth: int, method: str, rate: float) -> Record:
@@ -114,7 +105,7 @@ def _cell(table: Table, depth: int, method: str, rate: float) -> Record:
 
 
 def _best(table: Table, depth: int, method: str, rates: list[float]) -> float:
-    return min(final_loss(_cell(table, depth, method, rate)) for rate in rates)
+    return min(_cell(table, depth, method, rate).final("train_loss") for rate in rates)
 
 
 def _unstable(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:

@@ -67,6 +67,11 @@ class Record:
         """Value of a field in the last epoch; None before the first one or where it was not finite."""
         return self.epochs[-1][field] if self.epochs else None
 
+    def final(self, field: str) -> float:
+        """Value of a field in the last epoch; infinite where it was not finite, or the run diverged."""
+        value = self.last(field)
+        return math.inf if value is None or self.outcome == DIVERGED else value
+
     def lines(self) -> list[Line]:
         """All lines in order."""
         return [self.header, *self.epochs, self.end]

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from orthonorm.paper.records import DIVERGED, Record
+from orthonorm.paper.claims import FAILS, HOLDS, UNDECIDED, SeedAnswer, decide
+from orthonorm.paper.records import Record
 from orthonorm.paper.sequences import METHODS, RATES, SEEDS
 from orthonorm.paper.summary import Cell, best
-
-HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,8 @@ def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
         return (FAILS if own is None else HOLDS), "every run of one diverged"
     seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)
-    answers = [_KINDS[question.kind](a, b, *seconds) for a, b in pairs]
-    yes = {answer for answer, _ in answers}
-    verdict = UNDECIDED if len(yes) > 1 else HOLDS if yes == {True} else FAILS
-    return verdict, "; ".join(text for _, text in answers)
+    verdict = decide({}, [_KINDS[question.kind](a, b, *seconds) for a, b in pairs], len(SEEDS))
+    return verdict.answer, verdict.numbers
 
 
 def _complete(question: Question, cells: Sequence[Cell]) -> bool:
@@ -82,21 +79,18 @@ def _complete(question: Question, cells: Sequence[Cell]) -> bool:
     )
 
 
-def _final(record: Record) -> float:
-    loss = record.last("train_loss")
-    return float("inf") if loss is None or record.outcome == DIVERGED else loss
+def _lower(own: Record, other: Record, *_: float) -> SeedAnswer:
+    ours, theirs = own.final("train_loss"), other.final("train_loss")
+    return SeedAnswer(ours < theirs, f"{ours:.3g} against {theirs:.3g}")
 
 
-def _lower(own: Record, other: Record, *_: float) -> tuple[bool, str]:
-    return _final(own) < _final(other), f"{_final(own):.3g} against {_final(other):.3g}"
-
-
-def _sooner(own: Record, other: Record, own_seconds: float, other_seconds: float) -> tuple[bool, str]:
-    goal, there = _final(other), len(other.epochs) * other_seconds
+def _sooner(own: Record, other: Record, own_seconds: float, other_seconds: float) -> SeedAnswer:
+    goal, there = other.final("train_loss"), len(other.epochs) * other_seconds
     epochs = [i for i, line in enumerate(own.epochs, 1) if (loss := line["train_loss"]) is not None and loss <= goal]
     if not epochs:
-        return False, f"never, against {there:.2f} s"
-    return epochs[0] * own_seconds < there, f"{epochs[0] * own_seconds:.2f} s against {there:.2f} s"
+        return SeedAnswer(False, f"never, against {there:.2f} s")
+    needed = epochs[0] * own_seconds
+    return SeedAnswer(needed < there, f"{needed:.2f} s against {there:.2f} s")
 
 
-_KINDS: dict[str, Callable[[Record, Record, float, float], tuple[bool, str]]] = {"lower": _lower, "sooner": _sooner}
+_KINDS: dict[str, Callable[[Record, Record, float, float], SeedAnswer]] = {"lower": _lower, "sooner": _sooner}

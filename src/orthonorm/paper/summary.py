@@ -33,11 +33,7 @@ class Cell:
 
     def finals(self, field: str) -> list[float]:
         """Value of a field in the last epoch, infinite for a run that diverged."""
-        values = []
-        for record in self.records:
-            value = record.last(field)
-            values.append(math.inf if value is None or record.outcome == DIVERGED else value)
-        return values
+        return [record.final(field) for record in self.records]
 
     def mean(self, field: str) -> float:
         """Mean over the seeds; infinite if one diverged."""

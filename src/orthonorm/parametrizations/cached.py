@@ -53,9 +53,7 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
 
     Source: the interface follows `torch.nn.utils.parametrize.cached`, which neither knows threads nor changes.
     """
-    owners = weight_owners(model)
-    if not owners:
-        raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
+    owners = _weights_to_keep(model)
     cache = Cache({id(owner): name for name, owner, _ in owners})
     watch_steps()
     if together:
@@ -95,8 +93,7 @@ def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHand
 
     Source: the name follows torch's `register_forward_hook`.
     """
-    if not weight_owners(model):
-        raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
+    _weights_to_keep(model)
     watch_steps()
     before = model.register_forward_pre_hook(partial(_enter, together=together))
     after = model.register_forward_hook(_leave, always_call=True)
@@ -145,6 +142,13 @@ def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
     caches = ACTIVE.get()
     place = max((i for i, cache in enumerate(caches) if cache.model is model), default=len(caches))
     close_caches(*(cache for cache in caches[place:] if cache.model is not None))
+
+
+def _weights_to_keep(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
+    owners = weight_owners(model)
+    if not owners:
+        raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
+    return owners
 
 
 def weight_owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:

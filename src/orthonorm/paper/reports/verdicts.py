@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from orthonorm.paper.claims import UNDECIDED, Claim, SeedAnswer, Verdict, decide
 from orthonorm.paper.markdown import escape, table
-from orthonorm.paper.records import DIVERGED, Record
+from orthonorm.paper.records import Record
 from orthonorm.paper.reports.grouping import Placed
 from orthonorm.paper.reports.layouts import FULL
 from orthonorm.paper.reports.reach import curve, epoch_reached
@@ -49,14 +48,8 @@ def judge_column(claim: Claim, placed: Placed, key: str) -> Verdict:
     return decide(claim, answers, layout.seeds if placed.variant == FULL else layout.reduced_seeds)
 
 
-def final_error(record: Record, field: str) -> float:
-    """Error of the last epoch; infinite for a run that diverged."""
-    value = record.last(field)
-    return math.inf if value is None or record.outcome == DIVERGED else value
-
-
 def _errors(labels: list[str], found: Seed, field: str) -> dict[str, float]:
-    return {label: final_error(found[label], field) for label in labels}
+    return {label: found[label].final(field) for label in labels}
 
 
 def _texts(errors: Mapping[str, float]) -> str:

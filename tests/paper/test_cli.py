@@ -148,6 +148,8 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device is auto, cpu or cuda, got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
+    ("minutes", ["run", "demo", "--minutes", "-1"], "minutes is at least 0, got -1"),
+    ("checkpoints", ["run", "demo", "--checkpoint-minutes", "nan"], "checkpoint-minutes is at least 0, got nan"),
     ("precision", ["run", "demo", "--precision", "8"], "precision is one of 32-true, 64-true, 16-mixed, bf16-mixed, g"),
     ("jobs and devices", ["run", "demo", "--jobs", "2", "--devices", "2", "--device", "cpu"], "give one of the two"),
     ("results", ["run", "demo", "--results", "/proc/x"], "results folder /proc/x/demo cannot be written"),

@@ -134,12 +134,16 @@ def run(
     from rich.console import Console
 
     from orthonorm.paper.endings import ending
+    from orthonorm.paper.errors import UserError
     from orthonorm.paper.experiments import experiment
     from orthonorm.paper.group import one_of_many
     from orthonorm.paper.planning import planned
     from orthonorm.paper.train import Settings
     from orthonorm.paper.variation import at_precision
 
+    for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
+        if value is not None and not value >= 0:
+            raise UserError(f"{option} is at least 0, got {value:g}")
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
     chosen = at_precision(experiment(name), precision)

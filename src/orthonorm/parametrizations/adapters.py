@@ -52,13 +52,13 @@ def _reading_once(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return a module's forward that makes each orthogonal weight at its first read and keeps it to the end."""
 
     @wraps(forward)
-    def forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def _forward_once(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or not weight_owners(self):
             return forward(self, *args, **kwargs)
         with cached(self):
             return forward(self, *args, **kwargs)
 
-    return forward_once
+    return _forward_once
 
 
 def _outdate(self: nn.RNNBase) -> None:

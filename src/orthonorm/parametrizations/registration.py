@@ -240,7 +240,9 @@ def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, 
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     for fqn, module in model.named_modules():
-        for name, parametrizations in getattr(module, "parametrizations", {}).items():
+        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
+        own: Any = dict(module._modules.items()).get("parametrizations", {})
+        for name, parametrizations in own.items():
             if isinstance(parametrizations[0], OrthogonalWeightNorm):
                 yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
 

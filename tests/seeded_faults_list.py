@@ -511,6 +511,20 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/distributed/test_plan.py::test_no_pretrained_weights_are_fetched",),
     ),
     Fault(
+        name="a wrapper that hands on attributes is taken for the layer in it",
+        file="orthonorm/parametrizations/registration.py",
+        old='own: Any = dict(module._modules.items()).get("parametrizations", {})',
+        new='own: Any = getattr(module, "parametrizations", {})',
+        tests=("tests/test_folding.py::test_a_wrapper_that_hands_on_attributes_is_not_taken_for_its_layer",),
+    ),
+    Fault(
+        name="a copy that lost a module is folded without a word",
+        file="orthonorm/folding.py",
+        old="if lost:",
+        new="if False:",
+        tests=("tests/test_folding.py::test_a_copy_that_loses_a_wrapper_is_refused",),
+    ),
+    Fault(
         name="a number that torch.compile takes for a symbol where sizes are",
         file="orthonorm/functional/roots.py",
         old="return 1024.0 * torch.finfo(dtype).eps",

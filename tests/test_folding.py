@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import orthonorm as on
@@ -99,6 +99,41 @@ def test_hooks_stay_and_the_hook_for_plain_checkpoints_goes():
     layer.load_state_dict(layer.state_dict())
     assert calls == ["before", "forward", "backward", "saved", "loading"]
     assert [len(module._load_state_dict_pre_hooks) for module in model] == [0, 0, 0, 0, 0, 1, 0]
+
+
+class HandsOn(nn.Module):
+    """A wrapper, as adapters are, that looks like the layer in it."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * self.inner(x)
+
+
+def test_a_wrapper_that_hands_on_attributes_is_not_taken_for_its_layer():
+    model, x = HandsOn(on.OrthogonalLinear(6, 4)), torch.randn(3, 6)
+    expected = model(x)
+    assert list(on.orthogonality_error(model)) == ["inner.weight"]
+    plain = on.fold_(model)
+    assert isinstance(plain, HandsOn)
+    assert list(plain.state_dict()) == ["inner.weight", "inner.bias"]
+    torch.testing.assert_close(plain(x), expected)
+
+
+def test_a_copy_that_loses_a_wrapper_is_refused():
+    model = nn.Sequential(HandsOn(on.OrthogonalLinear(6, 4)))
+    before = model(torch.ones(1, 6))
+    with pytest.raises(TypeError, match=r"this Sequential has no 0\.inner\.weight, .* or use fold_"):
+        on.fold(model)
+    torch.testing.assert_close(model(torch.ones(1, 6)), before)
 
 
 def test_folding_twice_is_folding_once():

@@ -558,6 +558,12 @@ WRONG = {
     "group of none": (norm(group_size=0), ValueError, r"at least 1, or None for the limit; got 0"),
     "unknown grouping": (norm(grouping="even"), ValueError, r"one of 'balanced', 'tail'; got 'even'"),
     "unknown method": (norm(method="svd"), ValueError, r"one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'"),
+    "sparse table": (norm(nn.Embedding(3, 4, sparse=True)), ValueError, r"weight of Embedding: .*Set sparse=False"),
+    "renormalised table": (
+        norm(nn.EmbeddingBag(3, 4, max_norm=1.0)),
+        ValueError,
+        r"max_norm=1\.0, .*Set max_norm=None",
+    ),
     "one input": (norm(nn.Linear(1, 4)), ValueError, r"weight of Linear: centring needs rows of at least 2 entries"),
     "no input": (without_entries(4, 0), ValueError, r"weight of Linear: rows need at least 1 entry; got d = 0\. Check"),
     "scale zero": (norm(scale=0), ValueError, r"False, True \(learned, one a row\) or a positive number; got 0"),

@@ -323,6 +323,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         r"model must be a torch\.nn\.Module; got str",
     ),
+    "a dictionary": (
+        lambda: on.signal_propagation(nn.Linear(4, 3), {"x": torch.ones(2, 4)}),  # type: ignore[arg-type]
+        TypeError,
+        r"inputs must be a tensor, samples first; got dict",
+    ),
 }
 
 

@@ -131,7 +131,7 @@ def fold(model: nn.Module) -> nn.Module:
         A new module: `fold_` of a deep copy.
 
     Raises:
-        TypeError, ValueError: as `fold_`.
+        TypeError, ValueError: as `fold_`; TypeError too if `copy.deepcopy` of the model has not its orthogonal weights.
 
     Example:
         >>> import torch, orthonorm as on
@@ -142,4 +142,13 @@ def fold(model: nn.Module) -> nn.Module:
 
     Source: after training, the paper saves W and uses it as the standard module does.
     """
-    return fold_(copy.deepcopy(model))
+    plain = copy.deepcopy(model)
+    # torch gives a parametrized module a `__deepcopy__`, and a wrapper that hands it on is copied as the module in it.
+    lost = {key for key, *_ in orthogonal_weights(model)} - {key for key, *_ in orthogonal_weights(plain)}
+    if lost:
+        raise TypeError(
+            f"copy.deepcopy of this {type(model).__name__} has no {min(lost)}, as where a wrapper's __getattr__ hands "
+            "on __deepcopy__ of the layer in it, so the copy computes something else. Let __getattr__ raise "
+            "AttributeError for names with two underscores, or use fold_ on the model itself."
+        )
+    return fold_(plain)

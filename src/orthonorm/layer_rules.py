@@ -79,16 +79,6 @@ def _targets(child: nn.Module) -> list[Target]:
 
 def _embedding(module: nn.Module) -> list[Target]:
     assert isinstance(module, nn.Embedding | nn.EmbeddingBag)
-    if module.sparse:
-        raise ValueError(
-            f"{type(module).__name__} has sparse=True, but an orthogonal table depends on every row of V, so its "
-            "gradient is dense. Set sparse=False, or leave it out of the filter."
-        )
-    if module.max_norm is not None:
-        raise ValueError(
-            f"{type(module).__name__} has max_norm={module.max_norm}, which writes into the table at each forward; an "
-            "orthogonal table has rows of norm 1 (or the scale). Set max_norm=None, or leave it out of the filter."
-        )
     return [Target("weight", {"constant_row": module.padding_idx})]
 
 

@@ -56,7 +56,7 @@ def signal_propagation(
         One entry a call of a layer, in the order of the calls.
 
     Raises:
-        TypeError: if `model` is not a module, or it does not return a tensor.
+        TypeError: if `model` is not a module, `inputs` or what it returns not a tensor.
         ValueError: if the batch has fewer than 2 samples, the model has no Linear or convolution, or it was built in
             inference mode.
 
@@ -69,6 +69,11 @@ def signal_propagation(
 
     Source: Theorem 1 of the paper, with errata 6.
     """
+    if not isinstance(inputs, Tensor):
+        raise TypeError(
+            f"inputs must be a tensor, samples first; got {type(inputs).__name__}. Wrap the model in a module that "
+            "takes one."
+        )
     if inputs.ndim < 2 or inputs.shape[0] < 2:
         raise ValueError(f"inputs must be a batch of at least 2 samples; got the shape {tuple(inputs.shape)}.")
     with as_written(model) as model:

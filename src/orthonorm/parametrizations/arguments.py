@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-__all__ = ["block_sizes", "check_blocks", "check_center", "check_scale", "check_weight"]
+__all__ = ["block_sizes", "check_blocks", "check_center", "check_scale", "check_table", "check_weight"]
 
 
 def check_weight(weight: Tensor, label: str) -> None:
@@ -22,6 +22,23 @@ def check_weight(weight: Tensor, label: str) -> None:
         raise ValueError(
             f"{label} must have at least 2 dimensions, rows and their entries; got the shape {tuple(weight.shape)}. "
             "Biases and normalization weights stay as they are."
+        )
+
+
+def check_table(module: nn.Module, label: str) -> None:
+    """Raise a ValueError for an embedding that does with its table what an orthogonal one does not bear."""
+    if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return
+    if module.sparse:
+        raise ValueError(
+            f"{label}: {type(module).__name__} has sparse=True, but an orthogonal table depends on every row of V, so "
+            "its gradient is dense. Set sparse=False, or leave it as it is: orthogonalize_ has filter_fn."
+        )
+    if module.max_norm is not None:
+        raise ValueError(
+            f"{label}: {type(module).__name__} has max_norm={module.max_norm}, which writes into the table at each "
+            "forward; an orthogonal table has rows of norm 1 (or the scale). Set max_norm=None, or leave it as it is: "
+            "orthogonalize_ has filter_fn."
         )
 
 

@@ -13,6 +13,7 @@ from orthonorm.functional.grouping import check_group_arguments
 from orthonorm.functional.scaling import row_norms
 
 from .adapters import adapt
+from .arguments import check_table
 from .resetting import adapt_resets
 from .rollback import all_or_nothing
 from .weight_norm import OrthogonalWeightNorm
@@ -75,7 +76,8 @@ def orthogonal_weight_norm(
 
     Raises:
         TypeError: if `module` is not a module, or the tensor is complex or not floating.
-        ValueError: if there is no such parameter, it is parametrized already, or the groups cannot be orthonormal.
+        ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, or an
+            embedding has sparse gradients or a `max_norm`.
 
     Example:
         >>> import torch, orthonorm as on
@@ -125,6 +127,7 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
         _refuse_rewritten(module, name, label)
         known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
         raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
+    check_table(module, label)
     check_group_arguments(options.get("group_size"), options.get("grouping", "balanced"))
     groups, transposed = row_layout(module) if name == "weight" else (1, False)
     return OrthogonalWeightNorm(weight, groups=groups, transposed=transposed, label=label, **options)
@@ -240,7 +243,9 @@ def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, 
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     for fqn, module in model.named_modules():
-        for name, parametrizations in getattr(module, "parametrizations", {}).items():
+        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
+        own: Any = dict(module._modules.items()).get("parametrizations", {})
+        for name, parametrizations in own.items():
             if isinstance(parametrizations[0], OrthogonalWeightNorm):
                 yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
 

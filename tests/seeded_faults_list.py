@@ -1412,6 +1412,22 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_retractions.py::test_short_steps_are_those_of_lapack",),
     ),
     Fault(
+        name="rows that are nearly opposite count as well conditioned",
+        file="orthonorm/functional/retractions.py",
+        old="sums = G.abs().sum(-1)",
+        new="sums = G.sum(-1)",
+        tests=(
+            "tests/functional/test_retractions.py::test_a_step_that_makes_rows_nearly_parallel_lands_on_the_manifold",
+        ),
+    ),
+    Fault(
+        name="a step of which the squares are no numbers leaves the weight",
+        file="orthonorm/functional/retractions.py",
+        old="Q = Q / Q.abs().amax(",
+        new="Q = Q * Q.abs().amax(",
+        tests=("tests/functional/test_retractions.py::test_a_step_of_which_the_squares_are_no_numbers_arrives",),
+    ),
+    Fault(
         name="the signal of the copying problem comes a step late",
         file="orthonorm/paper/data/copying.py",
         old="RECALLED + blanks - 1] = _SIGNAL",

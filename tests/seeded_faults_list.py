@@ -560,6 +560,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_rank_loss.py::test_weight_and_gradient_are_finite",),
     ),
     Fault(
+        name="auto takes the eigendecomposition on an accelerator",
+        file="orthonorm/functional/roots.py",
+        old='return "eigh" if device.type in ("cpu", "meta") else "newton"',
+        new='return "eigh"',
+        tests=("tests/functional/test_fused.py::test_auto_goes_by_the_device_and_is_never_fused",),
+    ),
+    Fault(
         name="the root of what is not finite is not NaN",
         file="orthonorm/functional/inverse_sqrt.py",
         old="size.rsqrt() + nothing",
@@ -1361,6 +1368,13 @@ FAULTS: tuple[Fault, ...] = (
         old="                return math.nan\n",
         new="                continue\n",
         tests=("tests/test_operators.py::test_a_weight_that_is_not_finite_has_a_norm_of_nan_and_hides_no_other",),
+    ),
+    Fault(
+        name="one positive dilation is enough",
+        file="orthonorm/functional/operator_norms.py",
+        old="min(part, default=1) < 1",
+        new="max(part, default=1) < 1",
+        tests=("tests/test_operators.py::test_wrong_inputs",),
     ),
     Fault(
         name="the hook overlooks a lost direction",

@@ -324,6 +324,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "size": (lambda: circular_singular_values(weight(1, 1, 3), [5, 5]), ValueError, r"1 spatial.*got \[5, 5\]"),
     "dilation": (lambda: zero_padded_bound(weight(1, 1, 3), [5], dilation=0), ValueError, "dilation needs a positive"),
+    "one dilation of two": (
+        lambda: zero_padded_bound(weight(1, 1, 3, 3), [4, 4], dilation=(1, 0)),
+        ValueError,
+        r"dilation needs a positive.*got \[1, 0\]",
+    ),
     "iterations": (lambda: linear_map_norm(F.relu, weight(2), iterations=0), ValueError, "at least 1; got 0"),
     "no layer": (lambda: on.operator_norms(nn.ReLU(), weight(1, 2)), ValueError, "has no Linear"),
     "circular padding of another amount": (

@@ -769,6 +769,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/optim/test_steps.py::test_adam_is_the_recursion_of_the_docstring",),
     ),
     Fault(
+        name="Adam takes three betas",
+        file="orthonorm/optim/adam.py",
+        old="if len(betas) != 2 or not all(",
+        new="if not all(",
+        tests=("tests/optim/test_errors.py::test_wrong_input",),
+    ),
+    Fault(
         name="decay reaches no Euclidean group",
         file="orthonorm/optim/sgd.py",
         old='weight_decay=group["weight_decay"],',

@@ -267,6 +267,22 @@ def test_reset_parameters_that_writes_through_data_resets_v(scaled: bool):
         assert torch.equal(scale(layer), drawn.norm(dim=1))
 
 
+class WritesARowThroughData(nn.Linear):
+    def reset_parameters(self, row: torch.Tensor | None = None) -> None:
+        if row is None:
+            super().reset_parameters()
+        else:
+            self.weight.data[1] = row
+
+
+def test_reset_parameters_that_writes_one_row_through_data_keeps_the_others():
+    layer: Any = on.orthogonal_weight_norm(WritesARowThroughData(8, 4, bias=False))
+    before = layer.weight.detach().clone()
+    layer.reset_parameters(torch.arange(8.0))
+    before[1] = torch.arange(8.0)
+    assert torch.equal(free(layer), before)
+
+
 class GivesOtherMemory(nn.Linear):
     def reset_parameters(self) -> None:
         self.weight.data = torch.eye(4, 8)

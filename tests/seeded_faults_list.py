@@ -918,6 +918,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/paper/test_cifar.py::test_images_are_normalised_a_channel_and_labels_kept",),
     ),
     Fault(
+        name="the validation split has another size than the paper's",
+        file="orthonorm/paper/data/cifar.py",
+        old="_VALIDATION = 5_000",
+        new="_VALIDATION = 10_000",
+        tests=("tests/paper/test_cifar.py::test_rates_are_chosen_on_5000_of_the_50000_training_images",),
+    ),
+    Fault(
         name="an ImageNet crop is the same in every epoch",
         file="orthonorm/paper/data/imagenet.py",
         old='generator(seed, "image", epoch, index)',
@@ -1641,6 +1648,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=(
             "tests/paper/test_survival.py::test_a_checkpoint_that_is_none_starts_the_run_anew_and_runs_no_code[program]",
         ),
+    ),
+    Fault(
+        name="a run that begins calls the checkpoint that it has not unusable",
+        file="orthonorm/paper/checkpointfile.py",
+        old="    if not checkpoint.exists():\n        return []\n",
+        new="",
+        tests=("tests/paper/test_survival.py::test_where_no_checkpoint_is_none_is_called_unusable",),
     ),
     Fault(
         name="a number past all bounds is read as infinite",

@@ -306,6 +306,15 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_layer_rules.py::test_converting_another_weight_leaves_a_deep_copy_as_it_was",),
     ),
     Fault(
+        name="a weight in a checkpoint goes before its free matrix",
+        file="orthonorm/parametrizations/registration.py",
+        old="isinstance(owner, OrthogonalWeightNorm) or original in state_dict or weight is None",
+        new="isinstance(owner, OrthogonalWeightNorm) or weight is None",
+        tests=(
+            "tests/test_parametrizations.py::test_a_weight_beside_its_free_matrix_in_a_checkpoint_is_an_unexpected_key",
+        ),
+    ),
+    Fault(
         name="recentering leaves the norm",
         file="orthonorm/free_matrices.py",
         old="V.copy_(owner.assemble(norm * W, V))",
@@ -1143,6 +1152,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/paper/test_report.py::test_the_advantage_with_depth_is_a_ratio_of_ratios",),
     ),
     Fault(
+        name="the final loss is the second epoch's",
+        file="orthonorm/paper/claims.py",
+        old="_loss(record, -1)",
+        new="_loss(record, 1)",
+        tests=("tests/paper/test_report.py::test_the_final_loss_is_that_of_the_last_epoch",),
+    ),
+    Fault(
         name="a figure carries the date",
         file="orthonorm/paper/plots.py",
         old='"svg": {"Date": None}',
@@ -1279,6 +1295,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_layer_rules.py::test_a_recurrent_layer_survives_copying_converting_and_folding",),
     ),
     Fault(
+        name="a folded recurrent layer has an empty list of its weights",
+        file="orthonorm/folding.py",
+        old="        restore(module)\n",
+        new="",
+        tests=("tests/test_folding.py::test_both_tensors_of_a_module_fold",),
+    ),
+    Fault(
         name="a change inside cached goes unseen",
         file="orthonorm/parametrizations/cache.py",
         old="elif entry.stepped or entry.versions != tuple(map(_version, sources)):",
@@ -1398,6 +1421,20 @@ FAULTS: tuple[Fault, ...] = (
         old="y = point.requires_grad_().clone()",
         new="y = point.zero_().requires_grad_().clone()",
         tests=("tests/test_operators.py::test_the_lower_bound_of_a_chain_is_no_more_than_its_constant",),
+    ),
+    Fault(
+        name="a chain gives each layer the first one's size",
+        file="orthonorm/operators.py",
+        old="                x = module(x)\n",
+        new="                module(x)\n",
+        tests=("tests/test_operators.py::test_a_chain_bounds_each_convolution_at_the_size_that_reaches_it",),
+    ),
+    Fault(
+        name="the derivative of a chain forgets the biases",
+        file="orthonorm/operators.py",
+        old="bias = None if bias is None else bias.detach().clone()",
+        new="bias = None",
+        tests=("tests/test_operators.py::test_the_derivative_of_a_chain_is_taken_with_its_biases",),
     ),
     Fault(
         name="a map that is not a number has no norm",
@@ -1549,6 +1586,15 @@ FAULTS: tuple[Fault, ...] = (
         old="X = X - sum_over_ranks(X.sum(-1, keepdim=True), group) / d",
         new="X = X - X.mean(-1, keepdim=True)",
         tests=("tests/distributed/test_tensor_parallel.py::test_gradients_through_the_sums_are_right_to_second_order",),
+    ),
+    Fault(
+        name="columns of a float64 weight are not polished",
+        file="orthonorm/distributed/columns.py",
+        old="        W = 1.5 * W - 0.5 * _by_groups(grams, W, sizes)\n",
+        new="",
+        tests=(
+            "tests/distributed/test_tensor_parallel.py::test_columns_of_an_ill_conditioned_matrix_are_orthonormal_to_float64",
+        ),
     ),
     Fault(
         name="a rank steps only the first of the groups that it holds",

@@ -389,6 +389,12 @@ def test_a_plain_checkpoint_loads(assign: bool, scaled: bool):
     assert isinstance(free(model[0]), nn.Parameter)
 
 
+def test_a_weight_beside_its_free_matrix_in_a_checkpoint_is_an_unexpected_key():
+    layer: Any = on.orthogonal_weight_norm(nn.Linear(8, 4))
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"weight"'):
+        layer.load_state_dict(layer.state_dict() | {"weight": torch.eye(4, 8)})
+
+
 def test_a_checkpoint_of_whole_numbers_loads_as_into_the_plain_layer():
     values = torch.arange(32).view(4, 8) ** 2 % 11
     plain = nn.Linear(8, 4, bias=False)

@@ -1153,9 +1153,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="the final loss is the second epoch's",
-        file="orthonorm/paper/claims.py",
-        old="_loss(record, -1)",
-        new="_loss(record, 1)",
+        file="orthonorm/paper/records.py",
+        old="return self.epochs[-1][field]",
+        new="return self.epochs[1][field]",
         tests=("tests/paper/test_report.py::test_the_final_loss_is_that_of_the_last_epoch",),
     ),
     Fault(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from orthonorm.paper.claims import final_loss, judge, paper_numbers
+from orthonorm.paper.claims import judge, paper_numbers
 from orthonorm.paper.demo import headline, table_rows
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.experiments import BATCHES, DEPTHS, PLAIN, RATES, RIEMANNIAN, omdsm
@@ -195,7 +195,7 @@ def test_half_of_the_rates_above_are_enough_to_be_unstable():
 
 
 def test_the_final_loss_is_that_of_the_last_epoch():
-    assert final_loss(record("OLM", 0.1, (2.3, 1.0, 0.5, 0.25))) == 0.25
+    assert record("OLM", 0.1, (2.3, 1.0, 0.5, 0.25)).final("train_loss") == 0.25
 
 
 def test_a_loss_above_the_first_epoch_s_is_unstable_without_divergence():

@@ -395,6 +395,7 @@ def test_a_chain_bounds_each_convolution_at_the_size_that_reaches_it():
 
 
 def test_the_derivative_of_a_chain_is_taken_with_its_biases():
-    chain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    chain[0].bias.data.fill_(-1e3)  # nothing gets through near the point
+    first = nn.Linear(3, 4)
+    chain = nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2))
+    nn.init.constant_(first.bias, -1e3)  # nothing gets through near the point
     assert on.chain_norm(chain, torch.randn(1, 3)).lower == 0.0

@@ -174,6 +174,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_convert.py::test_the_group_size_of_a_config_is_cut_to_each_layers_limit",),
     ),
     Fault(
+        name="the limit of a transposed kernel is that of the kernel as it lies",
+        file="orthonorm/convert.py",
+        old='groups, transposed = row_layout(module) if name == "weight" else (1, False)',
+        new="groups, transposed = (1, False)",
+        tests=("tests/test_convert.py::test_the_group_size_of_a_config_is_cut_to_each_layers_limit",),
+    ),
+    Fault(
         name="folding keeps V",
         file="orthonorm/folding.py",
         old="        home.copy_(value)\n",
@@ -297,6 +304,15 @@ FAULTS: tuple[Fault, ...] = (
         old="            give_own_class(module)\n",
         new="            _ = give_own_class\n",
         tests=("tests/test_layer_rules.py::test_converting_another_weight_leaves_a_deep_copy_as_it_was",),
+    ),
+    Fault(
+        name="a weight in a checkpoint goes before its free matrix",
+        file="orthonorm/parametrizations/registration.py",
+        old="isinstance(owner, OrthogonalWeightNorm) or original in state_dict or weight is None",
+        new="isinstance(owner, OrthogonalWeightNorm) or weight is None",
+        tests=(
+            "tests/test_parametrizations.py::test_a_weight_beside_its_free_matrix_in_a_checkpoint_is_an_unexpected_key",
+        ),
     ),
     Fault(
         name="recentering leaves the norm",
@@ -574,6 +590,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_rank_loss.py::test_weight_and_gradient_are_finite",),
     ),
     Fault(
+        name="auto takes the eigendecomposition on an accelerator",
+        file="orthonorm/functional/roots.py",
+        old='return "eigh" if device.type in ("cpu", "meta") else "newton"',
+        new='return "eigh"',
+        tests=("tests/functional/test_fused.py::test_auto_goes_by_the_device_and_is_never_fused",),
+    ),
+    Fault(
         name="the root of what is not finite is not NaN",
         file="orthonorm/functional/inverse_sqrt.py",
         old="size.rsqrt() + nothing",
@@ -776,6 +799,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/optim/test_steps.py::test_adam_is_the_recursion_of_the_docstring",),
     ),
     Fault(
+        name="Adam takes three betas",
+        file="orthonorm/optim/adam.py",
+        old="if len(betas) != 2 or not all(",
+        new="if not all(",
+        tests=("tests/optim/test_errors.py::test_wrong_input",),
+    ),
+    Fault(
         name="decay reaches no Euclidean group",
         file="orthonorm/optim/sgd.py",
         old='weight_decay=group["weight_decay"],',
@@ -909,6 +939,13 @@ FAULTS: tuple[Fault, ...] = (
         old="(63.0, 62.1, 66.7)",
         new="(62.1, 63.0, 66.7)",
         tests=("tests/paper/test_cifar.py::test_images_are_normalised_a_channel_and_labels_kept",),
+    ),
+    Fault(
+        name="the validation split has another size than the paper's",
+        file="orthonorm/paper/data/cifar.py",
+        old="_VALIDATION = 5_000",
+        new="_VALIDATION = 10_000",
+        tests=("tests/paper/test_cifar.py::test_rates_are_chosen_on_5000_of_the_50000_training_images",),
     ),
     Fault(
         name="an ImageNet crop is the same in every epoch",
@@ -1122,6 +1159,20 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/paper/test_report.py::test_a_run_that_diverged_counts_as_infinite_whatever_it_had_reached",),
     ),
     Fault(
+        name="a method that diverged with many layers is no worse than with few",
+        file="orthonorm/paper/claims.py",
+        old="else 1.0 if math.isinf(other) else 0.0",
+        new="else 1.0",
+        tests=("tests/paper/test_report.py::test_the_advantage_with_depth_is_a_ratio_of_ratios",),
+    ),
+    Fault(
+        name="the final loss is the second epoch's",
+        file="orthonorm/paper/records.py",
+        old="return self.epochs[-1][field]",
+        new="return self.epochs[1][field]",
+        tests=("tests/paper/test_report.py::test_the_final_loss_is_that_of_the_last_epoch",),
+    ),
+    Fault(
         name="a figure carries the date",
         file="orthonorm/paper/plots.py",
         old='"svg": {"Date": None}',
@@ -1242,11 +1293,27 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_layer_rules.py::test_reset_parameters_of_a_recurrent_layer_resets_v_and_the_scale",),
     ),
     Fault(
+        name="a reset of one row through data is not seen",
+        file="orthonorm/parametrizations/resetting.py",
+        old="equal_nan=True).all()))",
+        new="equal_nan=True).any()))",
+        tests=(
+            "tests/test_parametrizations.py::test_reset_parameters_that_writes_one_row_through_data_keeps_the_others",
+        ),
+    ),
+    Fault(
         name="folding changes the order of parameters",
         file="orthonorm/folding.py",
         old="_move_before(module._parameters, name, owner.followers)",
         new="_move_before(module._parameters, name, ())",
         tests=("tests/test_layer_rules.py::test_a_recurrent_layer_survives_copying_converting_and_folding",),
+    ),
+    Fault(
+        name="a folded recurrent layer has an empty list of its weights",
+        file="orthonorm/folding.py",
+        old="        restore(module)\n",
+        new="",
+        tests=("tests/test_folding.py::test_both_tensors_of_a_module_fold",),
     ),
     Fault(
         name="a change inside cached goes unseen",
@@ -1370,11 +1437,32 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_operators.py::test_the_lower_bound_of_a_chain_is_no_more_than_its_constant",),
     ),
     Fault(
+        name="a chain gives each layer the first one's size",
+        file="orthonorm/operators.py",
+        old="                x = module(x)\n",
+        new="                module(x)\n",
+        tests=("tests/test_operators.py::test_a_chain_bounds_each_convolution_at_the_size_that_reaches_it",),
+    ),
+    Fault(
+        name="the derivative of a chain forgets the biases",
+        file="orthonorm/operators.py",
+        old="bias = None if bias is None else bias.detach().clone()",
+        new="bias = None",
+        tests=("tests/test_operators.py::test_the_derivative_of_a_chain_is_taken_with_its_biases",),
+    ),
+    Fault(
         name="a map that is not a number has no norm",
         file="orthonorm/functional/operator_norms.py",
         old="                return math.nan\n",
         new="                continue\n",
         tests=("tests/test_operators.py::test_a_weight_that_is_not_finite_has_a_norm_of_nan_and_hides_no_other",),
+    ),
+    Fault(
+        name="one positive dilation is enough",
+        file="orthonorm/functional/operator_norms.py",
+        old="min(part, default=1) < 1",
+        new="max(part, default=1) < 1",
+        tests=("tests/test_operators.py::test_wrong_inputs",),
     ),
     Fault(
         name="the hook overlooks a lost direction",
@@ -1426,6 +1514,22 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/functional/test_retractions.py::test_short_steps_are_those_of_lapack",),
     ),
     Fault(
+        name="rows that are nearly opposite count as well conditioned",
+        file="orthonorm/functional/retractions.py",
+        old="sums = G.abs().sum(-1)",
+        new="sums = G.sum(-1)",
+        tests=(
+            "tests/functional/test_retractions.py::test_a_step_that_makes_rows_nearly_parallel_lands_on_the_manifold",
+        ),
+    ),
+    Fault(
+        name="a step of which the squares are no numbers leaves the weight",
+        file="orthonorm/functional/retractions.py",
+        old="Q = Q / Q.abs().amax(",
+        new="Q = Q * Q.abs().amax(",
+        tests=("tests/functional/test_retractions.py::test_a_step_of_which_the_squares_are_no_numbers_arrives",),
+    ),
+    Fault(
         name="the signal of the copying problem comes a step late",
         file="orthonorm/paper/data/copying.py",
         old="RECALLED + blanks - 1] = _SIGNAL",
@@ -1470,6 +1574,13 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/test_inspect_command.py::test_a_filter_keeps_some_weights_by_name",),
     ),
     Fault(
+        name="a tensor that is called original counts as a free matrix",
+        file="orthonorm/checkpoints.py",
+        old='is_free = mark and rest.endswith(".original")',
+        new='is_free = rest.endswith(".original")',
+        tests=("tests/test_checkpoints.py::test_the_owners_of_a_file_are_those_of_its_free_matrices",),
+    ),
+    Fault(
         name="the gradient is summed over ranks where data parallel training averages",
         file="orthonorm/distributed/exchange.py",
         old="return mean[:numel].to(dtype).div_(dist.get_world_size(exchange.group)), None, None, None",
@@ -1489,6 +1600,15 @@ FAULTS: tuple[Fault, ...] = (
         old="X = X - sum_over_ranks(X.sum(-1, keepdim=True), group) / d",
         new="X = X - X.mean(-1, keepdim=True)",
         tests=("tests/distributed/test_tensor_parallel.py::test_gradients_through_the_sums_are_right_to_second_order",),
+    ),
+    Fault(
+        name="columns of a float64 weight are not polished",
+        file="orthonorm/distributed/columns.py",
+        old="        W = 1.5 * W - 0.5 * _by_groups(grams, W, sizes)\n",
+        new="",
+        tests=(
+            "tests/distributed/test_tensor_parallel.py::test_columns_of_an_ill_conditioned_matrix_are_orthonormal_to_float64",
+        ),
     ),
     Fault(
         name="a rank steps only the first of the groups that it holds",
@@ -1590,6 +1710,13 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     Fault(
+        name="a run that begins calls the checkpoint that it has not unusable",
+        file="orthonorm/paper/checkpointfile.py",
+        old="    if not checkpoint.exists():\n        return []\n",
+        new="",
+        tests=("tests/paper/test_survival.py::test_where_no_checkpoint_is_none_is_called_unusable",),
+    ),
+    Fault(
         name="a number past all bounds is read as infinite",
         file="orthonorm/paper/recordlines.py",
         old="    if not math.isfinite(value):",
@@ -1641,6 +1768,13 @@ FAULTS: tuple[Fault, ...] = (
         old="epoch >= milestone for",
         new="epoch > milestone for",
         tests=("tests/paper/test_schedules.py::test_wrn_steps_at_its_three_milestones",),
+    ),
+    Fault(
+        name="a schedule of steps may raise the rate",
+        file="orthonorm/paper/schedules.py",
+        old='        _factor(self, "by")\n',
+        new='        object.__setattr__(self, "by", float(self.by))\n',
+        tests=("tests/paper/test_schedules.py::test_wrong_input_says_what_was_got",),
     ),
     Fault(
         name="a handle removed inside a call leaves its cache open",
@@ -1736,6 +1870,13 @@ FAULTS: tuple[Fault, ...] = (
         old='        "orthogonality_error": _or_null(_is_number),\n',
         new='        "orthogonality_error": _or_null(_is_text),\n',
         tests=("tests/paper/test_records.py::test_a_broken_record_is_an_error_that_says_what_is_wrong",),
+    ),
+    Fault(
+        name="a record of no device is whole",
+        file="orthonorm/paper/recordlines.py",
+        old="isinstance(value, list) and len(value) > 0 and all(",
+        new="isinstance(value, list) and all(",
+        tests=("tests/paper/test_hostile.py::test_a_record_of_wrong_types_is_an_error_that_names_file_and_field",),
     ),
     Fault(
         name="a fused step inside cached goes unseen",
@@ -1836,5 +1977,12 @@ FAULTS: tuple[Fault, ...] = (
         old="M = (D.mT @ A @ D) * (p.unsqueeze(-1) / (p.unsqueeze(-1) + p.unsqueeze(-2)))",
         new="M = (D.mT @ A @ D) * (p.unsqueeze(-2) / (p.unsqueeze(-1) + p.unsqueeze(-2)))",
         tests=("tests/functional/test_derivatives.py::test_the_gradient_is_exact_up_to_a_condition_of_1e6",),
+    ),
+    Fault(
+        name="the table of shapes gives CIFAR-10 another number of classes",
+        file="orthonorm/paper/data/shapes.py",
+        old='"cifar10": (_COLOUR, 10)',
+        new='"cifar10": (_COLOUR, 11)',
+        tests=("tests/paper/test_synthetic.py::test_a_synthetic_data_set_says_so_and_has_the_shape_of_the_real_one",),
     ),
 )

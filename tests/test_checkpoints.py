@@ -79,6 +79,17 @@ def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
     assert {row.weight: row for row in found.layers} == {row.weight: row for row in on.inspect(model).layers}
 
 
+def test_the_owners_of_a_file_are_those_of_its_free_matrices(tmp_path: Path):
+    model = on.orthogonalize_(
+        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4)), on.OLMConfig(scale=True), lambda _, fqn: fqn != ""
+    )
+    found = owners_in_file(save_pt(model.state_dict() | {"aside.original": torch.ones(3, 5)}, tmp_path / "model"))
+    assert [(key, tuple(V.shape), owner.sizes) for key, owner, V in found] == [
+        ("0.weight", (6, 8), (6,)),
+        ("1.weight", (4, 6), (4,)),
+    ]
+
+
 @pytest.mark.parametrize(("shape", "entries"), [((7, 4), 6), ((7, 4), 3), ((6, 4, 3), 10), ((6, 4, 3), 16)])
 def test_a_scale_that_fits_no_layout_is_refused_by_name(shape: tuple[int, ...], entries: int, tmp_path: Path):
     keys = ("parametrizations.weight.original", "parametrizations.weight.0.scale")

@@ -95,6 +95,9 @@ def test_the_group_size_of_a_config_is_cut_to_each_layers_limit():
     assert [map_of(layers[i]).limit for i in (0, 2, 4)] == [11, 7, 5]
     wide: Any = on.orthogonalize_(nn.Sequential(nn.Linear(4, 9)), on.OLMConfig(group_size=9), every_layer)
     assert map_of(wide[0]).sizes == (3, 3, 3)
+    # Its 4 filters have 8 entries each; read as it lies, the kernel would be 8 rows of 4.
+    transposed: Any = on.orthogonalize_(nn.ConvTranspose1d(8, 4, 1), on.OLMConfig(group_size=9), every_layer)
+    assert map_of(transposed).sizes == (4,)
 
 
 def test_every_field_of_a_config_reaches_the_layers():

@@ -233,6 +233,8 @@ def test_both_tensors_of_a_module_fold():
     on.fold_(lstm)
     assert type(lstm) is nn.LSTM
     assert sorted(lstm.state_dict()) == sorted(nn.LSTM(5, 6).state_dict())
+    # torch.jit.script takes the list as it is, without a forward before it.
+    assert list(map(id, lstm._flat_weights)) == list(map(id, lstm.parameters()))
     torch.testing.assert_close(lstm(x)[0], outputs)
     assert len(lstm._load_state_dict_pre_hooks) == 0
 

@@ -324,6 +324,11 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "size": (lambda: circular_singular_values(weight(1, 1, 3), [5, 5]), ValueError, r"1 spatial.*got \[5, 5\]"),
     "dilation": (lambda: zero_padded_bound(weight(1, 1, 3), [5], dilation=0), ValueError, "dilation needs a positive"),
+    "one dilation of two": (
+        lambda: zero_padded_bound(weight(1, 1, 3, 3), [4, 4], dilation=(1, 0)),
+        ValueError,
+        r"dilation needs a positive.*got \[1, 0\]",
+    ),
     "iterations": (lambda: linear_map_norm(F.relu, weight(2), iterations=0), ValueError, "at least 1; got 0"),
     "no layer": (lambda: on.operator_norms(nn.ReLU(), weight(1, 2)), ValueError, "has no Linear"),
     "circular padding of another amount": (
@@ -380,3 +385,17 @@ def test_wrong_inputs(call: Callable[[], object], exception: type[Exception], me
 def test_a_layer_without_outputs_has_the_norm_zero():
     (row,) = on.operator_norms(nn.Sequential(nn.Linear(5, 0)), torch.randn(2, 5))
     assert (row.lower, row.upper, row.how) == (0.0, 0.0, "empty")
+
+
+def test_a_chain_bounds_each_convolution_at_the_size_that_reaches_it():
+    chain = nn.Sequential(nn.Conv2d(3, 3, 3, stride=2), nn.ReLU(), nn.Conv2d(3, 2, 3), nn.Tanh())
+    x = torch.randn(1, 3, 11, 9)
+    first, second = on.operator_norms(chain, x)
+    assert on.chain_norm(chain, x).upper == pytest.approx(first.upper * second.upper, rel=1e-9)
+
+
+def test_the_derivative_of_a_chain_is_taken_with_its_biases():
+    first = nn.Linear(3, 4)
+    chain = nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2))
+    nn.init.constant_(first.bias, -1e3)  # nothing gets through near the point
+    assert on.chain_norm(chain, torch.randn(1, 3)).lower == 0.0

@@ -267,6 +267,22 @@ def test_reset_parameters_that_writes_through_data_resets_v(scaled: bool):
         assert torch.equal(scale(layer), drawn.norm(dim=1))
 
 
+class WritesARowThroughData(nn.Linear):
+    def reset_parameters(self, row: torch.Tensor | None = None) -> None:
+        if row is None:
+            super().reset_parameters()
+        else:
+            self.weight.data[1] = row
+
+
+def test_reset_parameters_that_writes_one_row_through_data_keeps_the_others():
+    layer: Any = on.orthogonal_weight_norm(WritesARowThroughData(8, 4, bias=False))
+    before = layer.weight.detach().clone()
+    layer.reset_parameters(torch.arange(8.0))
+    before[1] = torch.arange(8.0)
+    assert torch.equal(free(layer), before)
+
+
 class GivesOtherMemory(nn.Linear):
     def reset_parameters(self) -> None:
         self.weight.data = torch.eye(4, 8)
@@ -371,6 +387,12 @@ def test_a_plain_checkpoint_loads(assign: bool, scaled: bool):
             torch.testing.assert_close(scale(model[index]), V.flatten(1).norm(dim=1))
             assert scale(model[index]).requires_grad
     assert isinstance(free(model[0]), nn.Parameter)
+
+
+def test_a_weight_beside_its_free_matrix_in_a_checkpoint_is_an_unexpected_key():
+    layer: Any = on.orthogonal_weight_norm(nn.Linear(8, 4))
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"weight"'):
+        layer.load_state_dict(layer.state_dict() | {"weight": torch.eye(4, 8)})
 
 
 def test_a_checkpoint_of_whole_numbers_loads_as_into_the_plain_layer():

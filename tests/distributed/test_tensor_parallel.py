@@ -61,6 +61,12 @@ def test_gradients_through_the_sums_are_right_to_second_order(ranks: Pool, world
         torch.testing.assert_close(torch.cat(parts, dim=1), value, rtol=0, atol=1e-11)
 
 
+def test_columns_of_an_ill_conditioned_matrix_are_orthonormal_to_float64(ranks: Pool):
+    # By the Gram matrix alone the error is eps cond(V)^2, 2e-6.
+    W = torch.cat(ranks.run(2, tensor_parallel.ill_conditioned), dim=1)
+    torch.testing.assert_close(W @ W.mT, torch.eye(6, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
 WRONG_CALLS = {
     "no mesh": "TypeError: mesh must be a DeviceMesh; got ProcessGroup",
     "two dimensions": "ValueError: tensor_parallel_ takes a mesh of one dimension",

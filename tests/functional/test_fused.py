@@ -121,9 +121,9 @@ def test_the_number_of_steps_follows_the_interval():
     assert counts[-1] <= 25
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda", "meta"])
-def test_auto_is_never_fused(device: str):
-    assert choose_method("auto", torch.device(device)) != "fused"
+@pytest.mark.parametrize(("device", "auto"), [("cpu", "eigh"), ("cuda", "newton"), ("mps", "newton"), ("meta", "eigh")])
+def test_auto_goes_by_the_device_and_is_never_fused(device: str, auto: str):
+    assert choose_method("auto", torch.device(device)) == auto
     assert choose_method("fused", torch.device(device)) == "fused"
 
 

@@ -206,3 +206,24 @@ def test_short_steps_are_those_of_lapack(size: float, dtype: torch.dtype):
     close = 10 * torch.finfo(dtype).eps
     assert float((retract_qr(W, Z).double() - (Q * R.diagonal().sign()).mT).abs().max()) < close
     assert float((retract_polar(W, Z).double() - U @ Vh).abs().max()) < close
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_a_step_that_makes_rows_nearly_parallel_lands_on_the_manifold(name, sign, dtype, bound):
+    # Equal or opposite: the Gram matrix has the same condition number, of 4e4, and off-diagonal entries of either sign.
+    W = haar(2, 6, dtype=dtype)
+    Z = torch.stack([torch.zeros_like(W[0]), sign * W[0] - 0.99 * W[1]])
+    assert off_manifold(PROJECTIONS[name](W, Z)) < bound
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e30), (torch.float64, 1e200)], ids=["float32", "float64"])
+def test_a_step_of_which_the_squares_are_no_numbers_arrives(name, dtype, size):
+    # The start is nothing beside it, so the end is the factor of the step itself.
+    W, Z = draw(2, 6, dtype=dtype)
+    expected = {"qr": householder, "polar": lambda V: project(V.double())}[name](Z)
+    torch.testing.assert_close(
+        PROJECTIONS[name](W, Z, size).double(), expected, rtol=0, atol=20 * torch.finfo(dtype).eps
+    )

@@ -73,6 +73,16 @@ def second_order(center: bool) -> list[Tensor]:
     return [W.detach(), first.detach(), second]
 
 
+def ill_conditioned() -> Tensor:
+    """Return this rank's columns of the orthonormal matrix of one whose condition number is 1e5."""
+    generator = torch.Generator().manual_seed(4)
+    U, R = (torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64))[0] for n in (6, 10))
+    V = (U * torch.logspace(0, -5, 6, dtype=torch.float64)) @ R[:6]
+    assert dist.group.WORLD is not None
+    v = V.tensor_split(dist.get_world_size(), 1)[dist.get_rank()].contiguous()
+    return orthonormalize_columns(v, (6,), dist.group.WORLD, d=10, center=False)
+
+
 def refusals() -> dict[str, str]:
     """Return what each wrong call says, by its name in the test's table."""
     mesh = init_device_mesh("cpu", (2,))

@@ -77,6 +77,11 @@ CASES = {
         TypeError,
         "betas must be two numbers.*got 0.9",
     ),
+    "three betas": (
+        lambda: StiefelAdam([nn.Parameter(W.clone())], betas=cast(Any, (0.9, 0.99, 0.999))),
+        ValueError,
+        r"betas must be two numbers.*got \(0.9, 0.99, 0.999\)",
+    ),
     "betas as text": (
         lambda: StiefelAdam([weight()], betas=cast(Any, ("0.9", 0.9))),
         TypeError,

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torchvision.datasets import CIFAR10, CIFAR100
 
-from orthonorm.paper.data import load_dataset
+from orthonorm.paper.data import cifar, load_dataset
 from orthonorm.paper.data.cifar import load_cifar, tuning_split
 from orthonorm.paper.data.dataset import Dataset
 from orthonorm.paper.errors import UserError
@@ -233,3 +233,12 @@ def test_tuning_holds_out_images_to_train_and_never_sees_the_test(tmp_path: Path
     label = {image.numpy().tobytes(): int(y) for image, y in zip(data.train_x, data.train_y, strict=True)}
     assert [label[image.numpy().tobytes()] for image in tune.test_x] == tune.test_y.tolist()
     assert torch.equal(tune.test_x, tuning_split(data, 2).test_x)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_rates_are_chosen_on_5000_of_the_50000_training_images(name: str, monkeypatch: pytest.MonkeyPatch):
+    x, y = torch.zeros(60_000, 1, 1, 1), torch.zeros(60_000, dtype=torch.int64)
+    published = Dataset(name, "synthetic", 10, x[:50_000], y[:50_000], x[50_000:], y[50_000:], "none")
+    monkeypatch.setattr(cifar, name, lambda _: published)
+    tune = load_dataset(f"{name}-tune", None)
+    assert (tune.count, len(tune.test_y)) == (45_000, 5_000)

@@ -37,6 +37,11 @@ def test_samples_that_one_epoch_drops_another_sees():
     assert set.union(*seen) == set(range(103))
 
 
+def test_all_of_the_data_may_be_one_batch():
+    (batch,) = batch_order(0, 0, n=5, batch_size=5)
+    assert sorted(batch.tolist()) == [0, 1, 2, 3, 4]
+
+
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(UserError, match="at most the 5 training samples, got 6"):
         next(batch_order(0, 0, n=5, batch_size=6))

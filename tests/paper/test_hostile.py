@@ -59,6 +59,7 @@ WRONG: list[Any] = [
     pytest.param(changed(0, data="mnist"), "header: data is of a wrong type", id="data"),
     pytest.param(changed(0, device=None), "header: device is of a wrong type", id="device"),
     pytest.param(changed(0, devices=["1", 2]), "header: devices is of a wrong type", id="devices"),
+    pytest.param(changed(0, devices=[]), "header: devices is of a wrong type", id="no devices"),
     pytest.param(changed(0, steps_per_epoch="15"), "header: steps_per_epoch is of a wrong type", id="steps"),
     pytest.param(changed(0, run=[]), "run is a JSON object", id="run"),
     pytest.param(changed(-1, step=None), "end: step is of a wrong type", id="end"),

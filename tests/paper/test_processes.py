@@ -221,10 +221,12 @@ def test_processes_that_a_launcher_starts_on_two_nodes_are_one_run(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d], ids=["1d", "2d"])
-@pytest.mark.parametrize("momentum", [0.1, None], ids=["moving", "cumulative"])
-def test_shared_batch_norm_in_one_process_is_torchs(kind: type[nn.Module], momentum: float | None):
-    torch_module = kind(3, momentum=momentum, dtype=torch.float64)
-    ours = share_batch_norm(nn.Sequential(kind(3, momentum=momentum, dtype=torch.float64)), torch.device("cpu"))
+@pytest.mark.parametrize(
+    "options", [{"momentum": 0.1}, {"momentum": None}, {"affine": False}], ids=["moving", "cumulative", "not affine"]
+)
+def test_shared_batch_norm_in_one_process_is_torchs(kind: type[nn.Module], options: dict[str, Any]):
+    torch_module = kind(3, dtype=torch.float64, **options)
+    ours = share_batch_norm(nn.Sequential(kind(3, dtype=torch.float64, **options)), torch.device("cpu"))
     assert isinstance(ours[0], SharedBatchNorm)  # pyright: ignore[reportIndexIssue]
     ours.load_state_dict({f"0.{name}": value for name, value in torch_module.state_dict().items()})
     for x in torch.randn(3, 6, 3, *[4] * (2 * (kind is nn.BatchNorm2d)), dtype=torch.float64):

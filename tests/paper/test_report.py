@@ -194,16 +194,27 @@ def test_half_of_the_rates_above_are_enough_to_be_unstable():
     assert verdict("ei-unstable", grid(bad((5.0, 0.05, 0.01)))) == "does not hold"
 
 
+def test_the_final_loss_is_that_of_the_last_epoch():
+    assert record("OLM", 0.1, (2.3, 1.0, 0.5, 0.25)).final("train_loss") == 0.25
+
+
 def test_a_loss_above_the_first_epoch_s_is_unstable_without_divergence():
     assert verdict("ei-unstable", grid(lambda *_: 2.31)) == "holds"
     assert verdict("ei-unstable", grid(lambda *_: 2.3)) == "does not hold"
 
 
 @pytest.mark.parametrize(
-    ("shallow", "deep", "answer"), [(0.25, 0.05, "holds"), (0.05, 0.05, "does not hold"), (0.05, 0.1, "does not hold")]
+    ("shallow", "deep", "answer"),
+    [
+        (0.25, 0.05, "holds"),
+        (0.05, 0.05, "does not hold"),
+        (0.05, 0.1, "does not hold"),
+        # OLM is behind with few layers, and diverges alone with many.
+        (1.0, None, "does not hold"),
+    ],
 )
-def test_the_advantage_with_depth_is_a_ratio_of_ratios(shallow: float, deep: float, answer: str):
-    def at(loss: float) -> Losses:
+def test_the_advantage_with_depth_is_a_ratio_of_ratios(shallow: float, deep: float | None, answer: str):
+    def at(loss: float | None) -> Losses:
         return lambda m, *_: loss if m == "OLM" else 0.5
 
     records = grid(at(shallow)) + grid(at(deep), depths=(8,))

@@ -81,6 +81,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("ahead", {"kind": "exponential", "final": 0.1, "epochs": 9, "ahead": -1}, ">= 0, got -1"),
     ("no list", {"kind": "steps", "milestones": 3, "by": 0.1}, "list of whole numbers, got 3"),
     ("falling", {"kind": "steps", "milestones": [5, 3], "by": 0.1}, r"rising order, .* got \(5, 3\)"),
+    ("growing", {"kind": "steps", "milestones": [3], "by": 1.5}, r"by of a schedule is a factor in \(0, 1\], got 1.5"),
     ("no milestone", {"kind": "steps", "milestones": [], "by": 0.1}, "rising order"),
 ]
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from orthonorm import cli
 from orthonorm.paper import experiments
-from orthonorm.paper.checkpointfile import CheckpointFile, check_whole
+from orthonorm.paper.checkpointfile import CheckpointFile, check_whole, lines_of
 from orthonorm.paper.config import Run
 from orthonorm.paper.errors import UserError
 from orthonorm.paper.experiments import Experiment
@@ -281,6 +281,11 @@ DAMAGED: list[Any] = [
     pytest.param(lambda path: save({"record": {"lines": ["3"]}}, path), "is not usable", id="a number"),
     pytest.param(lambda path: save({"record": [1, 2]}, path), "is not usable", id="a list"),
 ]
+
+
+def test_where_no_checkpoint_is_none_is_called_unusable(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    assert lines_of(tmp_path / "none.ckpt", {}) == []
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGED)

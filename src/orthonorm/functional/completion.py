@@ -53,8 +53,6 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     if not bool(torch.isfinite(X).all()):
         return V, 0
     floor = relative_floor(X.dtype) ** 0.5
-    largest = X.abs().amax().clamp_min(torch.finfo(X.dtype).tiny)
-    X, noise = X / largest, noise / largest
     values = torch.linalg.eigvalsh(X @ X.T)
     if values[0] > torch.maximum(max(4 * floor**2, 1e-12) * values[-1], 4 * noise**2):
         return V, 0  # far from deficient: the slow SVD is not needed
@@ -69,5 +67,5 @@ def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tenso
     _, strength, basis = torch.linalg.svd(pool, full_matrices=False)
     basis = basis[strength > 1e-6]
     a, _, b = torch.linalg.svd(U[:, kept:].T @ pool @ basis.T, full_matrices=False)
-    size = largest * X.norm() / math.sqrt(kept) if kept else 1.0
-    return ((mean + largest * X + size * U[:, kept:] @ (a @ b) @ basis) * scale).to(V.dtype), lost
+    size = X.norm() / math.sqrt(kept) if kept else 1.0
+    return ((mean + X + size * U[:, kept:] @ (a @ b) @ basis) * scale).to(V.dtype), lost

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from orthonorm.paper.data.dataset import Dataset, digest_of
 from orthonorm.paper.data.order import generator
+from orthonorm.paper.data.shapes import shape_of
 
 
 def synthetic(
@@ -58,12 +59,12 @@ def _part(coarse: Tensor, shape: tuple[int, int, int], count: int, random: torch
 
 SYNTHETIC: dict[str, Callable[[Path | None], Dataset]] = {
     f"{like}-synthetic": partial(synthetic, like=like, shape=shape, classes=classes, train=train, test=test)
-    for like, shape, classes, train, test in (
-        ("mnist", (1, 32, 32), 10, 4_096, 1_024),
-        ("pie", (1, 32, 32), 68, 2_720, 680),
-        ("cifar10", (3, 32, 32), 10, 4_096, 1_024),
-        ("cifar100", (3, 32, 32), 100, 4_096, 1_024),
-        # 190 MB.
-        ("imagenet", (3, 224, 224), 1_000, 256, 64),
+    for like, train, test in (
+        ("mnist", 4_096, 1_024),
+        ("pie", 2_720, 680),
+        ("cifar10", 4_096, 1_024),
+        ("cifar100", 4_096, 1_024),
+        ("imagenet", 256, 64),  # 190 MB
     )
+    for shape, classes in [shape_of(like)]
 }

@@ -244,7 +244,7 @@ def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, 
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     for fqn, module in model.named_modules():
         # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
-        own: Any = dict(module._modules.items()).get("parametrizations", {})
+        own: Any = module._modules.get("parametrizations") or {}
         for name, parametrizations in own.items():
             if isinstance(parametrizations[0], OrthogonalWeightNorm):
                 yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]

@@ -529,7 +529,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="a wrapper that hands on attributes is taken for the layer in it",
         file="orthonorm/parametrizations/registration.py",
-        old='own: Any = dict(module._modules.items()).get("parametrizations", {})',
+        old='own: Any = module._modules.get("parametrizations") or {}',
         new='own: Any = getattr(module, "parametrizations", {})',
         tests=("tests/test_folding.py::test_a_wrapper_that_hands_on_attributes_is_not_taken_for_its_layer",),
     ),

@@ -17,7 +17,7 @@ help: ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 demo: $(DEMO) ## Train orthogonal and plain networks on real digits and compare them (main job)
-	$(BIN)/orthonorm demo
+	$(BIN)/orthonorm-paper demo
 
 test: check docs pytest seeded-faults ## Run every check and every test
 
@@ -41,7 +41,7 @@ pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those 
 	ORTHONORM_TYPECHECK=0 $(PYTEST) -m compiled tests
 
 seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must turn its test red
-	$(BIN)/python tests/seeded_faults.py
+	$(BIN)/python tools/seeded_faults.py
 
 # Without the wrappers that enforce types, as the library runs; one process, which counts for all.
 campaign: $(DEV) ## Attack the library with thousands of hostile weights (a quarter of an hour), and write the figures
@@ -52,17 +52,17 @@ campaign: $(DEV) ## Attack the library with thousands of hostile weights (a quar
 	$(BIN)/python tests/campaign/page.py
 
 model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an hour), and write docs/what-works.md
-	OMP_NUM_THREADS=1 $(BIN)/python tests/model_list.py
-	$(BIN)/python tests/what_works.py
+	OMP_NUM_THREADS=1 $(BIN)/python tools/model_list.py
+	$(BIN)/python tools/what_works.py
 
 long-training: $(DEV) ## Train for 20,000 steps in six ways and draw what becomes of W and V (ten minutes)
-	$(BIN)/python tests/long_training.py
+	$(BIN)/python tools/long_training.py
 
 docs: $(DEV) ## Build the site into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 site-check: docs ## Open every page of the site in Chromium: console, links, pictures, width
-	$(BIN)/python tests/site_check.py site
+	$(BIN)/python tools/site_check.py site
 
 docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
 	$(BIN)/python -m mkdocs serve
@@ -71,29 +71,29 @@ gallery: $(DEV) ## Run the scripts of the gallery and write their pictures and n
 	@for script in $(GALLERY); do echo $$script; OMP_NUM_THREADS=1 $(BIN)/python examples/$$script.py || exit 1; done
 
 bench: $(DEV) ## Measure accuracy and speed, peer libraries beside
-	$(BIN)/orthonorm bench
+	$(BIN)/python -m benchmarks
 
 wheel-test: $(DEV) ## Run the tests on what the built wheel installs, outside the checkout (half an hour)
-	$(BIN)/python tests/wheel.py
+	$(BIN)/python tools/wheel.py
 
 torch-versions: $(DEV) ## Run the tests with the oldest supported torch and the newest (an hour, 15 GB in build/)
-	$(BIN)/python tests/torch_versions.py
+	$(BIN)/python tools/torch_versions.py
 
 kill-runs: $(DEV) ## Kill a sweep and a long run 20 times each, at random moments, and compare their records
-	OMP_NUM_THREADS=1 $(BIN)/python tests/paper/kill_runs.py
+	OMP_NUM_THREADS=1 $(BIN)/python tools/kill_runs.py
 
 import-time: $(DEV) ## Measure what importing the library adds to importing torch
-	$(BIN)/python tests/import_time.py
+	$(BIN)/python tools/import_time.py
 
 clean: ## Remove the environment and all that is generated, but results
 	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis .benchmarks
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests reproduction benchmarks tools examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The extras of `demo` are among those of `test`, so the first file only says "at least these".
-$(DEMO): pyproject.toml constraints.txt
-	@if [ -e $(DEV) ]; then .ci/environment paper,dev,docs && touch $(DEV); else .ci/environment paper; fi
+# What `demo` needs is part of what `test` needs, so the first file only says "at least this".
+$(DEMO): pyproject.toml reproduction/pyproject.toml constraints.txt
+	@if [ -e $(DEV) ]; then .ci/environment dev,docs && touch $(DEV); else .ci/environment; fi
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt
-	@.ci/environment paper,dev,docs
+$(DEV): pyproject.toml reproduction/pyproject.toml constraints.txt
+	@.ci/environment dev,docs
 	@touch $(DEMO) $@

@@ -9,8 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from orthonorm.functional.grouping import GROUPINGS, group_sizes
-from orthonorm.functional.roots import METHODS
+from orthonorm.functional._groups import GROUPINGS, group_sizes
+from orthonorm.functional._methods import METHODS
 from spectra import SPECTRA, orthonormal_rows
 
 NIGHTLY = hypothesis.settings.get_current_profile_name() == "nightly"

@@ -14,7 +14,7 @@ from torch import Tensor
 from campaign.cases import Case, Grouped, conditions, parts, singular_values, tolerance
 from campaign.figures import Figures
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.errors import group_errors
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 T = TypeVar("T")
 TYPECHECK = os.environ.get("ORTHONORM_TYPECHECK", "1") != "0"
@@ -108,6 +108,6 @@ def check_weight(figures: Figures, name: str, V: Tensor, W: Tensor, case: Case, 
         figures.expect(name, spectral - 1, excess + (tolerance(V.dtype, n) if eps > 1e-4 else 1e-6))
         good = condition <= WELL
         if good.any():
-            error = group_errors(part)[good].max().item()
+            error = orthogonality_errors(part)[good].max().item()
             figures.worst(name, str(V.dtype).removeprefix("torch."), error)
             figures.expect(name, error, tolerance(V.dtype, n))

@@ -17,7 +17,7 @@ from campaign.cases import NIGHTLY, tolerance
 from campaign.checks import WELL, built
 from campaign.figures import Figures
 from orthogonal_layers import CLASSES, error_of_rows, filters, map_of, polar, weight
-from orthonorm.functional.grouping import GROUPINGS
+from orthonorm.functional._groups import GROUPINGS
 
 CHANNELS = 8 if NIGHTLY else 4
 CONVOLUTIONS = {plain.__name__: (ours, plain) for ours, plain in CLASSES if plain is not nn.Linear}

@@ -11,8 +11,8 @@ from torch import Tensor
 from campaign.cases import DAMAGE, METHOD_NAMES, MODERATE, Case, cases, conditions, parts, same, tolerance
 from campaign.checks import NEWTON_REACH, WELL, log2_norm, log2_roots, lost, nothing_else_changes, run
 from campaign.figures import Figures
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.together import Rows, orthonormalize_together
+from orthonorm.functional._many_weights import Rows, orthonormalize_together
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,6 @@ def test_damaged_weights_together_are_those_one_by_one(figures: Figures, many: l
                 assert not dv.isfinite().all()
                 assert torch.equal(dv.isfinite(), dv_alone.isfinite())
             if c <= WELL:  # and right, not only the same
-                error = group_errors(w).item()
+                error = orthogonality_errors(w).item()
                 figures.worst(name, str(V.dtype).removeprefix("torch."), error)
                 figures.expect(name, error, tolerance(V.dtype, len(w)))

@@ -17,8 +17,8 @@ from campaign.checks import NEWTON_REACH, WELL, log2_norm, log2_roots
 from campaign.figures import Figures
 from oracle import gradient_of_polar
 from orthogonal_layers import free, map_of, polar, weight
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.grouping import GROUPINGS
+from orthonorm.functional._groups import GROUPINGS
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 WIDTH = 64 if NIGHTLY else 24
 # Sizes of V: some at which its entries keep their digits, and the ends of the type, where they lose them.
@@ -127,7 +127,7 @@ def test_a_half_precision_weight_is_the_exact_one_rounded_once(figures: Figures,
         off = (part.double() - right).abs().amax((-2, -1)) / right.abs().amax((-2, -1))
         figures.expect(name, off[good].max().item(), 0.505 * eps)
         # By Cauchy and Schwarz that leaves twice half an eps.
-        error = group_errors(part)[good].max().item()
+        error = orthogonality_errors(part)[good].max().item()
         figures.worst(name, str(half.dtype).removeprefix("torch."), error)
         figures.expect(name, error, 1.05 * eps)
 

@@ -13,7 +13,7 @@ import orthonorm as on
 from campaign.cases import NIGHTLY, tolerance
 from campaign.checks import built
 from campaign.figures import Figures
-from orthonorm.functional.grouping import GROUPINGS
+from orthonorm.functional._groups import GROUPINGS
 
 WIDTH = 64 if NIGHTLY else 24
 

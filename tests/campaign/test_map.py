@@ -22,7 +22,7 @@ from campaign.cases import (
 from campaign.checks import NEWTON_REACH, WELL, check_weight, log2_norm, log2_root, nothing_else_changes, run
 from campaign.figures import Figures
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.together import Rows, orthonormalize_together
+from orthonorm.functional._many_weights import Rows, orthonormalize_together
 
 WIDE = (torch.float32, torch.float64)
 

@@ -1,24 +1,24 @@
 """The planner against what torch counts on real ranks, and at the size of a cluster."""
 
 import re
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torchvision.models import get_model
-from typer.testing import CliRunner, Result
 
 import orthonorm as on
 from on_ranks import networks, planned
 from on_ranks.pool import Pool
-from orthonorm import cli
+from orthonorm.cli import main
+from orthonorm.cli._plan import weights_of
 from orthonorm.distributed import plan
-from orthonorm.distributed.groups import share_out
-from orthonorm.planning import plan as plan_command
-from orthonorm.planning import weights_of
+from orthonorm.distributed._row_groups import share_out
 
 MEASURED = [(name, world, "divide") for name in ("vgg", "resnet50") for world in (1, 2, 4)]
 SHARDED = [("vgg", 4, "shard"), ("resnet50", 2, "shard")]
@@ -99,12 +99,12 @@ def test_one_of_a_thing_is_one():
 
 def test_a_plan_of_a_file_says_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     torch.save({"body.weight": torch.randn(4, 9), "fc.weight": torch.randn(2, 9)}, tmp_path / "plain.pt")
-    plan_command(str(tmp_path / "plain.pt"), ranks=2)
+    main(["plan", str(tmp_path / "plain.pt"), "--ranks", "2"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == (
         "taken from the file: every V, or if none every matrix, a classifier's too (body.weight to fc.weight)"
     )
-    plan_command("alexnet", ranks=2)
+    main(["plan", "alexnet", "--ranks", "2"])
     assert "taken from the file" not in capsys.readouterr().out
 
 
@@ -133,8 +133,21 @@ def test_wrong_calls_say_the_rule_and_the_cure(call: Any, error: type[Exception]
         call()
 
 
+class Result(NamedTuple):
+    exit_code: Any
+    output: str
+    stderr: str
+
+
 def command(*arguments: str) -> Result:
-    return CliRunner().invoke(cli.build_app(), ["plan", *arguments], catch_exceptions=False)
+    """Run `orthonorm plan` in this process."""
+    code: Any = 0
+    with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as stderr:
+        try:
+            main(["plan", *arguments])
+        except SystemExit as stop:
+            code = stop.code
+    return Result(code, output.getvalue(), stderr.getvalue())
 
 
 def test_the_command_plans_a_model_by_name():

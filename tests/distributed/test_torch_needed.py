@@ -6,7 +6,8 @@ import pytest
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from orthonorm.distributed import shard, shard_
+from orthonorm.distributed import _shard as shard
+from orthonorm.distributed import shard_
 
 
 def test_shard_says_that_this_torch_cannot_leave_weights_out(unenforced: None, monkeypatch: pytest.MonkeyPatch):

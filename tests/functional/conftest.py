@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from orthonorm.functional.roots import METHODS
+from orthonorm.functional._methods import METHODS
 
 # Triton is made for Linux, and comes with torch there; the kernels need the one of torch 2.9.
 collect_ignore = [] if sys.platform == "linux" and torch.__version__ >= "2.9" else ["test_fused.py"]

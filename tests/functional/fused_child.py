@@ -9,11 +9,11 @@ from torch import Tensor
 
 import oracle
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.fused_launch import lyapunov_operator, root_operator
-from orthonorm.functional.fused_root import kernel_takes
-from orthonorm.functional.inverse_sqrt import lyapunov, root
-from orthonorm.functional.roots import METHODS
+from orthonorm.functional._inverse_sqrt import lyapunov, root
+from orthonorm.functional._methods import METHODS
+from orthonorm.functional._orthogonality import orthogonality_errors
+from orthonorm.functional.fused._inverse_sqrt import kernel_takes
+from orthonorm.functional.fused._launch import lyapunov_operator, root_operator
 from spectra import SPECTRA, matrix, orthonormal_rows
 
 # torch's own: what it is about to drop or to rename inside itself.
@@ -77,7 +77,7 @@ def test_the_gradient_is_the_papers(n: int):
 
 def test_float32_at_condition_1e3():
     V = torch.stack([matrix(SPECTRA[name](64, 1e3), 96, means=1.0) for name in ("log-spaced", "two-level")]).float()
-    assert group_errors(orthonormalize(V, method="fused")).max() <= 1e-6
+    assert orthogonality_errors(orthonormalize(V, method="fused")).max() <= 1e-6
 
 
 def test_rank_loss_is_met_as_by_newton():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.roots import METHODS
+from orthonorm.functional._methods import METHODS
+from orthonorm.functional._orthogonality import orthogonality_errors
 from spectra import SPECTRA, matrix
 
 BAD = ["log-spaced", "one large", "one small", "two-level"]
@@ -14,7 +14,7 @@ FLOAT32 = 1e-6
 
 
 def worst_error(W: torch.Tensor) -> float:
-    return group_errors(W).max().item()
+    return orthogonality_errors(W).max().item()
 
 
 @pytest.mark.parametrize("means", [0.0, 1.0, 10.0])

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import oracle
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.grouping import group_sizes
+from orthonorm.functional._groups import group_sizes
 from spectra import SPECTRA, hadamard, log_spaced, matrix
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 import oracle
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.completion import complete_rank, fixed_rows
+from orthonorm.functional._completion import complete_rank, fixed_rows
 from spectra import matrix
 
 SHAPES = [(1, 2), (2, 3), (3, 4), (5, 9), (8, 64), (63, 64)]

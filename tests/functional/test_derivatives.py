@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import oracle
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.transformation import _OrthonormalizeForward
+from orthonorm.functional._transformation import _OrthonormalizeForward
 from spectra import SPECTRA, matrix, orthonormal_rows, starting_points
 
 # Torch compiles its own forward-mode rules with it on first use.

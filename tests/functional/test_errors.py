@@ -3,21 +3,21 @@
 import pytest
 import torch
 
-from orthonorm.functional.errors import group_errors
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3, 0.5])
 def test_a_known_error_of_a_row(error: float):
     W = torch.eye(3, 5, dtype=torch.float64)
     W[1] *= (1 + error) ** 0.5
-    assert group_errors(W).item() == pytest.approx(error, abs=1e-15)
+    assert orthogonality_errors(W).item() == pytest.approx(error, abs=1e-15)
 
 
 @pytest.mark.parametrize("error", [-0.5, 1e-3, 0.5])
 def test_a_known_angle_between_two_rows(error: float):
     W = torch.eye(3, 5, dtype=torch.float64)
     W[2] = torch.tensor([error, 0.0, (1 - error**2) ** 0.5, 0.0, 0.0], dtype=torch.float64)
-    assert group_errors(W).item() == pytest.approx(abs(error), abs=1e-15)
+    assert orthogonality_errors(W).item() == pytest.approx(abs(error), abs=1e-15)
 
 
 def test_each_matrix_and_group_by_itself():
@@ -25,15 +25,15 @@ def test_each_matrix_and_group_by_itself():
     W[1, 3] = W[1, 0]  # dependent, but in another group
     W[0, 2] *= 2
     expected = torch.tensor([[0.0, 3.0], [0.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(group_errors(W, (2, 2)), expected)
-    torch.testing.assert_close(group_errors(W), torch.tensor([[3.0], [1.0]], dtype=torch.float64))
+    torch.testing.assert_close(orthogonality_errors(W, (2, 2)), expected)
+    torch.testing.assert_close(orthogonality_errors(W), torch.tensor([[3.0], [1.0]], dtype=torch.float64))
 
 
 def test_float32_weights_are_measured_in_float64():
     W = torch.tensor([[1.0 + 2**-20, 0.0]])
     expected = 2 * 2.0**-20 + 2.0**-40
-    assert group_errors(W).item() == expected
+    assert orthogonality_errors(W).item() == expected
 
 
 def test_it_is_no_part_of_the_graph():
-    assert not group_errors(torch.eye(2, requires_grad=True)).requires_grad
+    assert not orthogonality_errors(torch.eye(2, requires_grad=True)).requires_grad

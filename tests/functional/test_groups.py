@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.grouping import GROUPINGS, group_sizes, row_limit, runs_of_equal_size
+from orthonorm.functional._groups import GROUPINGS, group_sizes, row_limit, runs_of_equal_size
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 
 @st.composite
@@ -78,7 +78,7 @@ def test_each_group_is_mapped_by_itself(n: int, grouping: str, center: bool, met
     alone = [orthonormalize(part, center=center, method=method) for part in V.split(list(sizes))]
     assert torch.cat(alone).shape == V.shape
     torch.testing.assert_close(W, torch.cat(alone), rtol=0, atol=1e-12)
-    assert group_errors(W, sizes).max() <= 1e-13
+    assert orthogonality_errors(W, sizes).max() <= 1e-13
 
 
 def test_groups_do_not_see_each_other(center: bool, method: str):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthonorm.functional.inverse_sqrt import lyapunov, root
+from orthonorm.functional._inverse_sqrt import lyapunov, root
 from spectra import SPECTRA, orthonormal_rows
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 import oracle
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.grouping import group_sizes
+from orthonorm.functional._groups import group_sizes
+from orthonorm.functional._orthogonality import orthogonality_errors
 from spectra import log_spaced, matrix, orthonormal_rows
 
 TIGHT = {"rtol": 0, "atol": 1e-11}
@@ -26,7 +26,7 @@ def test_rows_of_a_group_are_orthonormal(center: bool, method: str):
     W = orthonormalize(random(17, 8), center=center, method=method)
     sizes = group_sizes(17, 8, center=center)
     assert len(sizes) == 3
-    assert group_errors(W, sizes).max() <= 1e-13
+    assert orthogonality_errors(W, sizes).max() <= 1e-13
 
 
 def test_centred_rows_have_zero_mean(method: str):
@@ -56,7 +56,7 @@ def test_it_does_not_depend_on_the_size(c: float, dtype: torch.dtype, center: bo
     W = orthonormalize(V, center=center, method=method)
     expected = {"rtol": 0, "atol": 1e-9 if dtype == DOUBLE else 3e-4}
     torch.testing.assert_close(orthonormalize(c * V, center=center, method=method), W, **expected)
-    assert group_errors(orthonormalize(c * V, center=center, method=method)).max() <= 1e-6
+    assert orthogonality_errors(orthonormalize(c * V, center=center, method=method)).max() <= 1e-6
 
 
 @pytest.mark.parametrize("where", ["smallest", "largest"])

@@ -13,7 +13,7 @@ from orthonorm.functional import (
     retract_qr,
     riemannian_gradient,
 )
-from orthonorm.functional.retractions import LEGAL_PAIRS, RETRACTIONS
+from orthonorm.functional.stiefel._retractions import LEGAL_PAIRS, RETRACTIONS
 
 PROJECTIONS = {"qr": retract_qr, "polar": retract_polar}
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from orthonorm.functional import orthonormalize
-from orthonorm.functional.rows import as_rows, from_rows
+from orthonorm.functional._rows import as_rows, from_rows
 
 Make = Callable[[], nn.Linear | _ConvNd]
 

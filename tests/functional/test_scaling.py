@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from orthonorm.functional.scaling import power_of_two_below, row_norms
+from orthonorm.functional._precision import power_of_two_below, row_norms
 
 TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

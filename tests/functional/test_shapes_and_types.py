@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.grouping import GROUPINGS, group_sizes
-from orthonorm.functional.roots import METHODS
+from orthonorm.functional._groups import GROUPINGS, group_sizes
+from orthonorm.functional._methods import METHODS
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -36,7 +36,9 @@ def test_the_error_is_at_the_precision_of_the_type(batch, n, d, share, center, g
     assert W.dtype == dtype
     largest = max(group_sizes(n, d, **options))
     # Each entry of W is rounded once: an inner product of two unit rows moves by at most about 2 eps.
-    assert group_errors(W, group_sizes(n, d, **options)).max() <= 2 * torch.finfo(dtype).eps * max(1, largest**0.5)
+    assert orthogonality_errors(W, group_sizes(n, d, **options)).max() <= 2 * torch.finfo(dtype).eps * max(
+        1, largest**0.5
+    )
 
 
 @EACH_DTYPE

@@ -3,16 +3,9 @@
 import pytest
 import torch
 
-from orthonorm.functional import (
-    check_metric,
-    check_retraction,
-    check_tangent,
-    haar,
-    project_tangent,
-    retract_qr,
-)
-from orthonorm.functional.retractions import LEGAL_PAIRS, RETRACTIONS
-from orthonorm.functional.stiefel import METRICS
+from orthonorm.functional import check_metric, check_retraction, check_tangent, haar, project_tangent, retract_qr
+from orthonorm.functional.stiefel._manifold import METRICS
+from orthonorm.functional.stiefel._retractions import LEGAL_PAIRS, RETRACTIONS
 
 W = haar(4, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 X = project_tangent(W, torch.randn(4, 7, generator=torch.Generator().manual_seed(1)).double())

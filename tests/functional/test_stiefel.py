@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from orthonorm.functional import haar, inner, project, project_tangent, riemannian_gradient
-from orthonorm.functional.stiefel import METRICS
+from orthonorm.functional.stiefel._manifold import METRICS
 
 
 def draw(n: int, d: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

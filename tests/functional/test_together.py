@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthonorm.functional.orthonormalize import orthonormalize_groups
-from orthonorm.functional.together import Rows, orthonormalize_together
+from orthonorm.functional._many_weights import Rows, orthonormalize_together
+from orthonorm.functional._orthonormalize import orthonormalize_groups
 
 
 def network(method: str, dtype: torch.dtype = torch.float64) -> list[Rows]:

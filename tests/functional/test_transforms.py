@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.roots import _lyapunov_floor, _newton_scales, relative_floor
+from orthonorm.functional._methods import _lyapunov_floor, _newton_scales, relative_floor
 
 # Torch compiles its own forward-mode rules with it on first use.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")

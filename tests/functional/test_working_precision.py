@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from orthonorm.functional import _precision as rules
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional import precision as rules
-from orthonorm.functional.errors import group_errors
+from orthonorm.functional._orthogonality import orthogonality_errors
 from spectra import SPECTRA, matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -52,9 +52,9 @@ def test_autocast_changes_nothing_where_the_map_is_computed_in_float32(function:
 def test_without_float64_the_map_is_right_to_1e_4_at_a_condition_of_80_and_lost_at_1e3(name: str, method: str):
     for n in (64, 256):
         W = orthonormalize(matrix(SPECTRA[name](n, 80.0), n + 32).float(), method=method)
-        assert group_errors(W).max() < 1e-4
+        assert orthogonality_errors(W).max() < 1e-4
     lost = orthonormalize(matrix(SPECTRA["one large"](64, 1e3), 96).float(), method=method)
-    assert group_errors(lost).max() > 0.1
+    assert orthogonality_errors(lost).max() > 0.1
 
 
 def test_a_gradient_on_meta_has_the_shape_of_the_weight():

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional.errors import group_errors
-from orthonorm.functional.grouping import check_group_arguments, group_sizes
+from orthonorm.functional._groups import check_group_arguments, group_sizes
+from orthonorm.functional._orthogonality import orthogonality_errors
 
 V = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
 
@@ -60,7 +60,7 @@ WRONG = {
     "Sigma a vector": (inverse_sqrt, (V[0],), {}, ValueError, "square matrices", r"\(5,\)", r"\(\.\.\., n, n\)"),
     "Sigma complex": (inverse_sqrt, (V[:5] * 1j,), {}, TypeError, "must be real", "complex", "real rows"),
     "Sigma of integers": (inverse_sqrt, (V[:5].long(),), {}, TypeError, "floating", "int64", r"\.float\(\)"),
-    "sizes": (group_errors, (V, (4, 3)), {}, ValueError, "must sum to the 8 rows", r"\(4, 3\)", ""),
+    "sizes": (orthogonality_errors, (V, (4, 3)), {}, ValueError, "must sum to the 8 rows", r"\(4, 3\)", ""),
 }
 
 

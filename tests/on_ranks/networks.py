@@ -12,7 +12,7 @@ from torchvision.models import get_model
 
 import orthonorm as on
 from orthogonal_layers import weight
-from orthonorm.paper.models import build_model
+from orthonorm_paper.models import build_model
 
 Data = tuple[Tensor, Tensor]
 

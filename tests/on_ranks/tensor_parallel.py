@@ -14,7 +14,7 @@ from on_ranks import networks
 from on_ranks.data_parallel import said
 from orthogonal_layers import weight
 from orthonorm.distributed import tensor_parallel_
-from orthonorm.distributed.columns import orthonormalize_columns
+from orthonorm.distributed._columns import orthonormalize_columns
 
 
 def whole(state: dict[str, Any]) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from orthonorm.functional import haar, matrix_layout
-from orthonorm.functional.retractions import LEGAL_PAIRS
+from orthonorm.functional.stiefel._retractions import LEGAL_PAIRS
 from orthonorm.optim import StiefelAdam, StiefelSGD
 
 PAIRS = list(LEGAL_PAIRS)

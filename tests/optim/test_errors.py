@@ -21,7 +21,7 @@ from orthonorm.functional import (
     riemannian_gradient,
     soft_orthogonality,
 )
-from orthonorm.modules import OrthogonalLinear
+from orthonorm.layers import OrthogonalLinear
 from orthonorm.optim import StiefelAdam, StiefelSGD
 
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim.problems import OPTIMIZERS, PAIRS, noise, on_manifold
 from orthonorm.optim import StiefelSGD
-from orthonorm.optim.matmul_precision import full_float32
+from orthonorm.optim._matmul_precision import full_float32
 
 
 class LargestResult(TorchDispatchMode):

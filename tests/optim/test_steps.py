@@ -8,7 +8,7 @@ from torch import nn
 
 from optim.problems import OPTIMIZERS, PAIRS, noise, off_manifold, on_manifold
 from orthonorm.functional import matrix_layout, project_tangent, riemannian_gradient
-from orthonorm.functional.retractions import RETRACTIONS
+from orthonorm.functional.stiefel._retractions import RETRACTIONS
 from orthonorm.optim import StiefelAdam, StiefelSGD
 
 with warnings.catch_warnings():

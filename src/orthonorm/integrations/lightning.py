@@ -4,8 +4,8 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from orthonorm.diagnostics import inspect
-from orthonorm.monitoring import OrthogonalityHook
+from orthonorm.diagnostics._health import OrthogonalityHook
+from orthonorm.diagnostics._inspection import inspect
 
 __all__ = ["OrthogonalityCallback"]
 

@@ -1,4 +1,4 @@
 """Optimizers on the Stiefel manifold: weights with orthonormal rows, kept so at every step."""
 
-from .adam import StiefelAdam as StiefelAdam
-from .sgd import StiefelSGD as StiefelSGD
+from ._adam import StiefelAdam as StiefelAdam
+from ._sgd import StiefelSGD as StiefelSGD

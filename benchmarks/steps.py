@@ -1,0 +1,69 @@
+"""A whole training step: plain, with torch's weight_norm, and with orthogonal weights."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from orthonorm.convert import OLMConfig, orthogonalize_
+from orthonorm.diagnostics._inspection import orthogonality_error
+from orthonorm.parametrizations import register_cached
+
+from .networks import Network, available
+from .timing import interleaved_medians, machine
+
+__all__ = ["bench_steps"]
+
+
+def bench_steps(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
+    """Return the seconds of a step of SGD with momentum and their ratio to the plain network's."""
+    where = torch.device(device)
+    rows = [row for label, network in available().items() for row in _rows(label, network, where, rounds)]
+    return {"benchmark": "steps", "machine": machine(where), "rounds": rounds, "rows": rows}
+
+
+def _rows(label: str, network: Network, device: torch.device, rounds: int) -> list[dict[str, Any]]:
+    models = {
+        "plain": network.make(),
+        "weight_norm": _weight_norm_(network.make()),
+        "orthonorm": orthogonalize_(network.make(), OLMConfig(group_size=network.group)),
+        "orthonorm, register_cached": orthogonalize_(network.make(), OLMConfig(group_size=network.group)),
+    }
+    register_cached(models["orthonorm, register_cached"])
+    steps = {name: _step(model.to(device), network, device) for name, model in models.items()}
+    medians = interleaved_medians(steps, device=device, rounds=rounds)
+    return [
+        {
+            "network": label,
+            "weights": name,
+            "milliseconds": medians[name] * 1e3,
+            "times plain": medians[name] / medians["plain"],
+            "error after the steps": _error(model) if name.startswith("orthonorm") else None,
+        }
+        for (name, model) in models.items()
+    ]
+
+
+def _weight_norm_(model: nn.Module) -> nn.Module:
+    for module in list(model.modules()):
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            parametrizations.weight_norm(module)
+    return model
+
+
+def _step(model: nn.Module, network: Network, device: torch.device) -> Callable[[], None]:
+    x, y = network.batch(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def _error(model: nn.Module) -> float:
+    return max(orthogonality_error(model).values())

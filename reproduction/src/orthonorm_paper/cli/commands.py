@@ -1,0 +1,261 @@
+"""Commands of the reproduction for the command line: demo, list, run, report.
+
+Nothing heavy is imported before a command is called, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orthonorm_paper.records.files import Record
+    from orthonorm_paper.records.run import Run
+    from orthonorm_paper.training.execute import Settings
+
+# What a shell says of a command that Ctrl-C ended.
+_INTERRUPTED = 130
+
+Jobs = Annotated[int, typer.Option(help="Runs at the same time, each in a process of its own.")]
+Results = Annotated[Path, typer.Option(help="Folder of the results; each experiment has its own inside.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE,...", help="Keep some runs, as method=OLM,plain; repeatable."),
+]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the records, table and figure.")] = Path("results/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
+    jobs: Jobs = 2,
+) -> None:
+    """Train the paper's 8-layer network on 5,000 real digits: OLM against plain, in minutes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from orthonorm_paper.experiments import experiment
+    from orthonorm_paper.records.writing import writing
+    from orthonorm_paper.reports import demo as tables
+    from orthonorm_paper.reports.markdown import circumstances
+    from orthonorm_paper.training.execute import Settings, check_writable
+
+    console = Console()
+    check_writable(out)
+    runs = experiment("demo").runs()
+    if fresh:
+        _forget(out, runs)
+    records = _sweep(console, "demo", runs, out, Settings(device="cpu"), jobs, None)
+    table = Table(title="OLM against plain, 8 hidden layers of 100 units")
+    for column in tables.COLUMNS:
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=column == "method")
+    for row in tables.table_rows(records):
+        table.add_row(*row)
+    console.print(table)
+    for line in (tables.headline(records), *circumstances(records)):
+        console.print(line, soft_wrap=True, highlight=False)
+    with writing(out):
+        paths = tables.write_demo(records, out)
+    for path in paths:
+        console.print(f"written: {path}", soft_wrap=True, highlight=False)
+
+
+def list_(
+    name: Annotated[str | None, typer.Argument(help="An experiment; all of them if left out.")] = None,
+    only: Only = None,
+    results: Results = Path("results"),
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Of one experiment, the layers that each method replaces and every run.")
+    ] = False,
+) -> None:
+    """Show the paper's tables and figures with their commands, or one experiment and how far it is."""
+    from rich.console import Console
+
+    from orthonorm_paper.experiments import experiment, select
+
+    from . import listing
+
+    console = Console()
+    if name is None:
+        _show(console, listing.COLUMNS, listing.overview(results))
+        console.print(
+            "each of the paper's on synthetic data: orthonorm-paper run NAME --data synthetic", highlight=False
+        )
+        return
+    entry = experiment(name)
+    runs = select(entry.runs(), only or [])
+    _print(console, listing.heading(entry, runs))
+    common, columns, rows = listing.fold(listing.ONE, listing.summary(entry, runs, results / name))
+    _print(console, [common] if common else [])
+    _show(console, columns, rows)
+    if verbose:
+        _print(console, (*listing.replaced(runs), *listing.states(runs, results / name)))
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="An experiment of `orthonorm-paper list`.")],
+    only: Only = None,
+    jobs: Jobs = 1,
+    threads: Annotated[int, typer.Option(help="Threads of each run.")] = 1,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, as tcp://host:8786."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[int, typer.Option(help="Devices of each node; every batch is divided among all.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines; give the command on each by torchrun or srun.")] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which divides the weights too.")] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(help="As bf16-mixed: decides results, so the runs are those of NAME-PRECISION, in its folder."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that read images, of each device.")] = 4,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Memory format of convolutions.")] = False,
+    checkpoint_minutes: Annotated[
+        float | None,
+        typer.Option(help="Between checkpoints in an epoch; half of one, and ten for images read from files."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data sets' files, `data` if left out; or synthetic, for NAME-synthetic."),
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Save and stop after so long; a later call continues.")] = None,
+    results: Results = Path("results"),
+) -> None:
+    """Run an experiment; what is recorded is not run again, what was cut off continues."""
+    import time
+
+    from rich.console import Console
+
+    from orthonorm_paper.exceptions import UserError
+    from orthonorm_paper.experiments import experiment
+    from orthonorm_paper.experiments.precision import at_precision
+    from orthonorm_paper.experiments.tuned import planned
+    from orthonorm_paper.training.execute import Settings
+    from orthonorm_paper.training.ranks import one_of_many
+
+    from .closing_lines import ending
+
+    for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
+        if value is not None and not value >= 0:
+            raise UserError(f"{option} is at least 0, got {value:g}")
+    if data == Path("synthetic"):
+        name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
+    chosen = at_precision(experiment(name), precision)
+    name, runs = chosen.name, planned(chosen, results, only)
+    deadline = None if minutes is None else time.time() + 60 * minutes
+    settings = Settings(
+        device=device,
+        threads=threads,
+        data=None if data is None else data.absolute(),
+        deadline=deadline,
+        checkpoint_seconds=None if checkpoint_minutes is None else 60 * checkpoint_minutes,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+        workers=workers,
+        channels_last=channels_last,
+    )
+    console = Console(quiet=one_of_many(settings))
+    records = _sweep(console, name, runs, results / name, settings, jobs, dask)
+    _print(console, ending(name, runs, records, results))
+
+
+def report(
+    name: Annotated[str | None, typer.Argument(help="An experiment with records; all of them if left out.")] = None,
+    results: Results = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report or RESULTS/report if left out.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All experiments with records, as without a name.")] = False,
+) -> None:
+    """Write figures, tables and the paper's claims, from the records alone: Markdown and one HTML page."""
+    from rich.console import Console
+
+    from orthonorm_paper.exceptions import UserError
+    from orthonorm_paper.reports.publish import write_all, write_report
+
+    if everything and name is not None:
+        raise UserError(f"report takes an experiment or --all, got {name} and --all: leave one out")
+    console = Console()
+    if name is None:
+        paths = write_all(results, out or results / "report")
+    else:
+        paths = write_report(name, results / name, out or results / name / "report")
+    for path in paths:
+        console.print(f"written: {path}", soft_wrap=True, highlight=False)
+
+
+def _print(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _show(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    table.columns[0].no_wrap = True
+    console.print(table, highlight=False)
+
+
+def _forget(folder: Path, runs: list[Run]) -> None:
+    from orthonorm_paper.records.files import record_path
+
+    for one in runs:
+        record_path(folder, one).unlink(missing_ok=True)
+    shutil.rmtree(folder / ".work", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _hearing_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: else the processes of its runs would go on without it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _sweep(
+    console: Console,
+    title: str,
+    runs: list[Run],
+    folder: Path,
+    settings: Settings,
+    jobs: int,
+    dask: str | None,
+) -> list[Record]:
+    """Sweep under a progress bar that counts epochs, read from the files of all processes."""
+    from orthonorm_paper.training.sweep import check_sweep, sweep
+
+    from .progress import show_progress
+
+    check_sweep(runs, folder, settings, jobs, dask)
+    try:
+        with _hearing_sigterm(), show_progress(console, title, runs, folder):
+            return sweep(runs, folder, settings, jobs=jobs, dask=dask)
+    except KeyboardInterrupt:
+        print(
+            f"orthonorm-paper: interrupted; what is recorded in {folder} is kept, and the same command continues",
+            file=sys.stderr,
+        )
+        raise typer.Exit(_INTERRUPTED) from None

@@ -1,0 +1,56 @@
+"""Experiments by name, a file for each table of the paper; a grid is a comprehension."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from orthonorm_paper.exceptions import UserError
+
+from . import cost, imagenet, inception, pie, recurrent, small, vgg, wrn
+from . import omdsm as mnist
+from .experiment import Experiment as Experiment
+from .omdsm import BATCHES as BATCHES
+from .omdsm import DEPTHS as DEPTHS
+from .omdsm import PLAIN as PLAIN
+from .omdsm import RATES as RATES
+from .omdsm import RIEMANNIAN as RIEMANNIAN
+from .omdsm import demo as demo
+from .omdsm import omdsm as omdsm
+from .omdsm import omdsm_5k as omdsm_5k
+from .selection import select as select
+from .synthetic import synthetic_of as synthetic_of
+
+# In the paper's order, then at reduced sizes, then what the paper has not.
+_OURS = (
+    *mnist.ENTRIES,
+    *pie.ENTRIES,
+    *vgg.ENTRIES,
+    *inception.ENTRIES,
+    *wrn.ENTRIES,
+    *cost.ENTRIES,
+    *imagenet.ENTRIES,
+    *small.ENTRIES,
+    *recurrent.ENTRIES,
+)
+
+EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in _OURS}
+
+
+def experiment(name: str) -> Experiment:
+    """Experiment by name, ``NAME-synthetic`` for each at the paper's size among them.
+
+    Raises:
+        UserError: an unknown name; it lists the known ones.
+
+    Example:
+        >>> experiment("vgg-synthetic").size
+        'synthetic'
+    """
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    like = name.removesuffix("-synthetic")
+    if like != name and like in EXPERIMENTS:
+        return synthetic_of(EXPERIMENTS[like])
+    near = get_close_matches(name, EXPERIMENTS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else "; `orthonorm-paper list` shows what each is"
+    raise UserError(f"experiment is one of {', '.join(EXPERIMENTS)}, got {name!r}{meant}")

@@ -1,0 +1,31 @@
+"""What an experiment is: a name, where the paper has it, and its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orthonorm_paper.records.run import Run
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named list of runs.
+
+    Attributes:
+        name: as the command line takes it; also the folder of its results.
+        title: one line.
+        budget: data set, epochs and seeds in words, printed beside every figure.
+        runs: gives the runs; with ``rates_from`` those at every rate that may be chosen.
+        shows: tables and figures of the paper; empty for what the paper has not.
+        rates_from: the experiment on a validation split that chooses the rate of each run.
+        size: "full" at the paper's size, "reduced" at another one, "synthetic" on synthetic data.
+    """
+
+    name: str
+    title: str
+    budget: str
+    runs: Callable[[], list[Run]]
+    shows: str = ""
+    rates_from: str = ""
+    size: str = "reduced"

@@ -1,0 +1,62 @@
+"""`planned`: the runs of an experiment, each at the rate that another experiment chose on a validation split."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.records.chosen_learning_rate import Key, selected, value
+from orthonorm_paper.records.files import read_folder
+from orthonorm_paper.records.run import Run
+
+from . import Experiment, experiment, select
+
+# All that decides a result but rate and seed, and what the two experiments may differ in.
+BY = ("dataset", "optimizer", "model", "model_args", "method", "method_args")
+
+
+def planned(entry: Experiment, results: Path, only: list[str] | None = None) -> list[Run]:
+    """Runs of an experiment that meet the conditions, at the rates chosen where the experiment asks for that.
+
+    Args:
+        entry: the experiment.
+        results: folder of the results; that of ``entry.rates_from`` lies inside.
+        only: conditions of ``select``.
+
+    Raises:
+        UserError: a condition that leaves nothing, or runs that choose a rate and are missing: it names them.
+    """
+    runs = select(entry.runs(), only or [])
+    if not entry.rates_from:
+        return runs
+    keys = {_key(run) for run in runs}
+    wanted = [run for run in experiment(entry.rates_from).runs() if _key(run) in keys]
+    there = set(wanted)
+    records = [record for record in read_folder(results / entry.rates_from) if record.run in there]
+    try:
+        rates = selected(records, by=BY, runs=wanted)
+    except UserError as error:
+        raise UserError(
+            f"{entry.name} takes its rates from {entry.rates_from}: {error} (orthonorm-paper run {entry.rates_from})"
+        ) from None
+    chosen = [run for run in runs if run.lr == rates[_key(run)]]
+    if not chosen:
+        words = ", ".join(f"{rate:g}" for rate in sorted(set(rates.values())))
+        raise UserError(f"no run is at a rate that {entry.rates_from} chose ({words}): leave lr out of --only")
+    return chosen
+
+
+def count(entry: Experiment, runs: Collection[Run]) -> int:
+    """How many of the runs of an experiment there are once each has its rate.
+
+    Example:
+        >>> vgg = experiment("vgg")
+        >>> count(vgg, vgg.runs()), len(vgg.runs())
+        (80, 240)
+    """
+    return len({(_key(run), run.seed) for run in runs}) if entry.rates_from else len(runs)
+
+
+def _key(run: Run) -> Key:
+    return tuple(value(run, field) for field in BY)

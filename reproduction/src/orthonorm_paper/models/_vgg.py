@@ -1,0 +1,58 @@
+"""The paper's VGG-style network for CIFAR."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ._checks import check_image, narrowed
+from ._initialization import start_
+
+# Output channels of the six 3 x 3 convolutions; a 2 x 2 max-pooling follows the second and the fourth.
+_CHANNELS = (64, 128, 256, 256, 512, 512)
+_POOLED = (1, 3)
+
+
+def vgg(
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    start: str,
+    seed: int,
+    width: int | float = 1.0,
+    batch_norm: bool = False,
+) -> nn.Sequential:
+    """Six 3 x 3 convolutions (64, 128, pool, 256, 256, pool, 512, 512), 8 x 8 average, then 512 -> 512 -> classes.
+
+    Each convolution carries a bias and is followed by ReLU.
+
+    Args:
+        shape: ``(channels, 32, 32)``.
+        classes: outputs of the classifier.
+        start: entry of ``STARTS``.
+        seed: of the start.
+        width: factor of all widths.
+        batch_norm: normalise each convolution and the hidden linear layer before its ReLU; the paper does not.
+
+    Raises:
+        UserError: images of another size, an unknown start, or a width outside (0, 64].
+
+    Example:
+        >>> network = vgg(shape=(3, 32, 32), classes=10, start="paper", seed=0)
+        >>> sum(p.numel() for p in network.parameters())
+        4768650
+    """
+    inputs = check_image(shape, "vgg", side=32)
+    layers: list[nn.Module] = []
+    for number, channels in enumerate(_CHANNELS):
+        outputs = narrowed(channels, width)
+        layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
+        layers += [nn.BatchNorm2d(outputs)] if batch_norm else []
+        layers.append(nn.ReLU())
+        layers += [nn.MaxPool2d(2)] if number in _POOLED else []
+        inputs = outputs
+    layers += [nn.AvgPool2d(8), nn.Flatten(), nn.Linear(inputs, inputs)]
+    layers += [nn.BatchNorm1d(inputs)] if batch_norm else []
+    layers += [nn.ReLU(), nn.Linear(inputs, classes)]
+    network = nn.Sequential(*layers)
+    start_(network, start, seed)
+    return network

@@ -1,0 +1,1 @@
+"""What decides a run, what came of it, and the files that hold both."""

@@ -1,0 +1,228 @@
+"""Records: one JSONL file a run, with a header, a line an epoch and an end.
+
+A run in progress writes ``<id>.jsonl.part`` in the folder ``.work``; only its end gives the file
+its name, so that a process killed at any moment leaves nothing that reads as a finished result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .lines import COMPLETED as COMPLETED
+from .lines import DIVERGED as DIVERGED
+from .lines import OUTCOMES as OUTCOMES
+from .lines import SCHEMA as SCHEMA
+from .lines import STOPPED as STOPPED
+from .lines import Line as Line
+from .lines import RecordError as RecordError
+from .lines import check_lines, parse_line
+from .run import Run
+from .writing import clear, writing
+
+# Note [clock fields]: what two runs of one `Run` may differ in although they did the same. Every
+# other field takes part in the equality of records.
+CLOCK_FIELDS = ("started", "finished", "seconds", "resumed")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record in memory: the lines of its file, checked."""
+
+    header: Line
+    epochs: tuple[Line, ...]
+    end: Line
+
+    @functools.cached_property
+    def run(self) -> Run:
+        """The run that the header describes; read once, as a report asks a hundred times."""
+        return Run.from_json(self.header["run"])
+
+    @property
+    def outcome(self) -> str:
+        """One of ``OUTCOMES``."""
+        return self.end["outcome"]
+
+    @property
+    def outcome_text(self) -> str:
+        """The outcome in words: "completed", "diverged at step 12" or "stopped at step 12"."""
+        if self.outcome == COMPLETED:
+            return COMPLETED
+        return f"{self.outcome} at step {self.end['step']}"
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent in training steps over all epochs recorded."""
+        return sum(line["seconds"] or 0.0 for line in self.epochs)
+
+    def last(self, field: str) -> float | None:
+        """Value of a field in the last epoch; None before the first one or where it was not finite."""
+        return self.epochs[-1][field] if self.epochs else None
+
+    def final(self, field: str) -> float:
+        """Value of a field in the last epoch; infinite where it was not finite, or the run diverged."""
+        value = self.last(field)
+        return math.inf if value is None or self.outcome == DIVERGED else value
+
+    def lines(self) -> list[Line]:
+        """All lines in order."""
+        return [self.header, *self.epochs, self.end]
+
+
+def strict(value: Any) -> Any:
+    """The same JSON value with every non-finite number as None.
+
+    Example:
+        >>> strict({"train_loss": float("inf"), "lr": 0.1})
+        {'train_loss': None, 'lr': 0.1}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(item) for item in value]
+    return value
+
+
+def without_clock(value: Any) -> Any:
+    """The same JSON value without ``CLOCK_FIELDS``, at any depth."""
+    if isinstance(value, dict):
+        return {k: without_clock(item) for k, item in value.items() if k not in CLOCK_FIELDS}
+    if isinstance(value, (list, tuple)):
+        return [without_clock(item) for item in value]
+    return value
+
+
+def same(a: Record, b: Record) -> bool:
+    """Whether two records agree outside the clock fields."""
+    return without_clock(a.lines()) == without_clock(b.lines())
+
+
+def dumps(line: Line) -> str:
+    """One line of a record: strict JSON, without the newline."""
+    return json.dumps(strict(line), allow_nan=False, ensure_ascii=False)
+
+
+def record_path(folder: Path, run: Run) -> Path:
+    """Where the finished record of a run lies in a results folder."""
+    return folder / f"{run.id}.jsonl"
+
+
+def work_path(folder: Path, run: Run, suffix: str) -> Path:
+    """Where a run in progress keeps a file: ``.part`` lines, checkpoint, lock."""
+    return folder / ".work" / f"{run.id}{suffix}"
+
+
+class RecordWriter:
+    """Writes the lines of one run; the record exists once ``finish`` has returned.
+
+    Args:
+        folder: results folder.
+        run: the run; it names the file.
+        lines: the lines to begin with: the header, and on resuming those of the finished epochs.
+    """
+
+    def __init__(self, folder: Path, run: Run, lines: Iterable[Line]) -> None:
+        self.final: Path = record_path(folder, run)
+        self.part: Path = work_path(folder, run, ".jsonl.part")
+        self.lines: list[Line] = list(lines)
+        with writing(self.part):
+            self.part.parent.mkdir(parents=True, exist_ok=True)
+            self._file = clear(self.part).open("x", encoding="utf-8")
+            try:
+                self._append(self.lines)
+            except OSError:
+                self.close()
+                raise
+
+    def write(self, line: Line) -> None:
+        """Append the line of an epoch."""
+        self.lines.append(line)
+        with writing(self.part):
+            self._append([line])
+
+    def _append(self, lines: Iterable[Line]) -> None:
+        self._file.writelines(dumps(line) + "\n" for line in lines)
+        self._file.flush()
+
+    def finish(self, end: Line) -> Path:
+        """Append the end and give the file its name; returns the path of the record."""
+        self.write(end)
+        with writing(self.final):
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self.part, self.final)
+        _sync_folder(self.final.parent)
+        return self.final
+
+    def close(self) -> None:
+        """Leave the run unfinished; what was written stays in the work folder."""
+        # What a full disk did not take cannot be written now either, and the checkpoint has the lines.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Write a whole record, for instance one that came from another machine."""
+    final = record_path(folder, record.run)
+    with writing(final):
+        _write_whole(final, record)
+    return final
+
+
+def _write_whole(final: Path, record: Record) -> None:
+    folder = final.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=folder, prefix=".", suffix=".part", delete=False
+    ) as file:
+        try:
+            file.writelines(dumps(line) + "\n" for line in record.lines())
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.unlink(file.name)
+            raise
+    os.replace(file.name, final)
+    _sync_folder(folder)
+
+
+def read_record(path: Path) -> Record:
+    """Read and check a finished record.
+
+    Raises:
+        RecordError: the file is missing, not strict JSON, incomplete, or of a newer schema.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordError(f"record {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RecordError(f"record {path} is not UTF-8: delete it and run again") from None
+    lines = [parse_line(path, i, line) for i, line in enumerate(text.split("\n"), 1) if line]
+    check_lines(path, lines, ends_in_newline=text.endswith("\n"))
+    return Record(header=lines[0], epochs=tuple(lines[1:-1]), end=lines[-1])
+
+
+def read_folder(folder: Path) -> list[Record]:
+    """All finished records of a results folder, by file name; an absent folder has none."""
+    return [read_record(path) for path in sorted(folder.glob("*.jsonl"))]
+
+
+def _sync_folder(folder: Path) -> None:
+    # A rename is safe against power loss once its folder is on disk; not every system opens folders.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Claims as predicates on records, and the rule that judges them."""

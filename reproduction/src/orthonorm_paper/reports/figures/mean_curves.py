@@ -1,0 +1,41 @@
+"""Curves over the epochs, their mean over the seeds, and when one reaches a value."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from orthonorm_paper.records.files import Record
+
+
+def curve(record: Record, field: str) -> list[float]:
+    """A field of each epoch; NaN where it was not finite."""
+    values = (line[field] for line in record.epochs)
+    return [math.nan if value is None else value for value in values]
+
+
+def mean_curve(records: Sequence[Record], field: str) -> list[float]:
+    """Mean over the records of a field in each epoch, over those that came so far.
+
+    Example:
+        >>> records = [
+        ...     Record({}, ({"test_error": 90.0}, {"test_error": 40.0}), {}),
+        ...     Record({}, ({"test_error": 70.0},), {}),
+        ... ]
+        >>> mean_curve(records, "test_error")
+        [80.0, 40.0]
+    """
+    curves = [curve(record, field) for record in records]
+    length = max(map(len, curves), default=0)
+    return [statistics.fmean(values[i] for values in curves if i < len(values)) for i in range(length)]
+
+
+def epoch_reached(values: Sequence[float], target: float) -> int | None:
+    """First epoch, numbered from 1, whose value is at most the target; None if there is none.
+
+    Example:
+        >>> epoch_reached([80.0, 30.0, 10.0], 30.0)
+        2
+    """
+    return next((epoch for epoch, value in enumerate(values, 1) if value <= target), None)

@@ -1,0 +1,194 @@
+"""`write_report` and `write_all`: figures, tables and verdicts of experiments, from their records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.records.files import Record, read_folder
+from orthonorm_paper.reports.claims.rule import paper_numbers
+from orthonorm_paper.reports.figures.losses import draw_omdsm
+from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
+from orthonorm_paper.reports.tables.omdsm import omdsm_text
+
+from .demo import write_demo
+from .overview import Section, overview
+from .page import page
+from .sections import layout_text, write_layout
+from .sequences import write_sequences
+
+_MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
+_SEQUENCES = ("copying", "rows-5k")
+
+# Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
+Writer = Callable[[Sequence[Record], Path], list[Path]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one section of the overview shows.
+
+    Attributes:
+        name: of the section and of its folder; the experiment's, or what several that share a table are called.
+        variant: one of ``layouts.FULL``, ``REDUCED``, ``SYNTHETIC``.
+        experiments: whose records it shows.
+        write: writes it.
+        without_records: its text where nothing was recorded: what the paper says, and dashes.
+    """
+
+    name: str
+    variant: str
+    experiments: tuple[str, ...]
+    write: Writer
+    without_records: Callable[[], str]
+
+
+def write_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Write ``report.md`` of the MNIST comparison and its figures."""
+    markdown = folder / "report.md"
+    markdown.write_text(omdsm_text(records), encoding="utf-8")
+    return [markdown, *draw_omdsm(records, folder)]
+
+
+def sections() -> list[Report]:
+    """Every section of the overview, in the paper's order."""
+    title = paper_numbers()["omdsm"]["title"]
+    found = [
+        Report(name, variant, (name,), write_omdsm, lambda name=name: f"# {name}: {title}")
+        for name, variant in _MNIST.items()
+    ]
+    for name, layout in layouts().items():
+        found += _of_layout(name, layout)
+    found += [
+        Report(name, REDUCED, (name,), write_sequences, lambda name=name: f"# {name}: orthogonal recurrent weights")
+        for name in _SEQUENCES
+    ]
+    return found
+
+
+def _of_layout(name: str, layout: Layout) -> Iterator[Report]:
+    """A section for the experiments at the paper's size, for each reduced one, and for the synthetic ones."""
+    variants = names(layout)
+    for variant in dict.fromkeys(variants.values()):
+        own = tuple(experiment for experiment, its in variants.items() if its == variant)
+        groups = [(one, (one,)) for one in own]
+        if len(own) > 1 and variant != REDUCED:
+            groups = [(name if variant == FULL else f"{name}-{variant}", own)]
+        for title, experiments in groups:
+            yield Report(
+                title,
+                variant,
+                experiments,
+                partial(write_layout, title, layout, variant),
+                partial(layout_text, title, layout, variant, ()),
+            )
+
+
+def report_names() -> list[str]:
+    """Experiments that ``write_report`` knows."""
+    return ["demo", *(name for section in sections() for name in section.experiments)]
+
+
+def write_report(name: str, records_folder: Path, out: Path) -> list[Path]:
+    """Write the report of an experiment; returns the paths, the Markdown text first, the HTML page last.
+
+    A pure function of the records and the paper's numbers: no date, no machine, no random number.
+
+    Args:
+        name: the experiment.
+        records_folder: holds its finished records.
+        out: folder of the report; created.
+
+    Raises:
+        UserError: no report for that name, no record, a broken record, or one of another
+            experiment.
+    """
+    write = _writer(name)
+    records = _records(name, records_folder)
+    if not records:
+        raise UserError(f"{records_folder} holds no record: first `orthonorm-paper run {name}`")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        paths = write(records, out)
+        return [*paths, _write_page(paths[0])]
+    except OSError as error:
+        raise UserError(
+            f"report cannot be written to {out}: {error.strerror}; make room or give another --out"
+        ) from None
+
+
+def write_all(results: Path, out: Path) -> list[Path]:
+    """Write all the paper's tables and figures as one Markdown text and one HTML page.
+
+    Each experiment with records has its own ``report.md`` and pictures in a folder of its own.
+
+    Args:
+        results: holds a folder of records for each experiment.
+        out: folder of the report; created.
+
+    Returns:
+        ``report.md``, ``report.html``, then what lies in the folders.
+
+    Raises:
+        UserError: no record at all, a broken one, or one of another experiment than its folder says.
+    """
+    found = [(s, [r for name in s.experiments for r in _records(name, results / name)]) for s in sections()]
+    if not any(records for _, records in found):
+        raise UserError(
+            f"{results} holds no folder with records: first `orthonorm-paper run NAME`, see `orthonorm-paper list`"
+        )
+    try:
+        return _write_all(found, out)
+    except OSError as error:
+        raise UserError(
+            f"report cannot be written to {out}: {error.strerror}; make room or give another --out"
+        ) from None
+
+
+def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[Path]:
+    shown, paths = [], []
+    for section, records in found:
+        if records:
+            folder = out / section.name
+            folder.mkdir(parents=True, exist_ok=True)
+            written = section.write(records, folder)
+            text, paths = written[0].read_text(encoding="utf-8"), [*paths, *written]
+        else:
+            text = section.without_records()
+        shown.append(Section(section.name, section.variant, section.experiments, text, bool(records)))
+    markdown = out / "report.md"
+    markdown.write_text(overview(shown), encoding="utf-8")
+    return [markdown, _write_page(markdown), *paths]
+
+
+def _writer(name: str) -> Writer:
+    if name == "demo":
+        return write_demo
+    for section in sections():
+        if name in section.experiments:
+            if len(section.experiments) == 1:
+                return section.write
+            # One of several that share a table: the table, with dashes for the others.
+            return partial(write_layout, name, layouts()[_layout_of(name)], section.variant)
+    raise UserError(f"experiment is one of {', '.join(report_names())}, got {name!r}")
+
+
+def _layout_of(name: str) -> str:
+    return next(key for key, layout in layouts().items() if name in names(layout))
+
+
+def _records(name: str, folder: Path) -> list[Record]:
+    records = read_folder(folder)
+    strangers = sorted({r.run.experiment for r in records} - {name})
+    if strangers:
+        raise UserError(f"{folder} holds records of {', '.join(strangers)}, not of {name}")
+    return records
+
+
+def _write_page(markdown: Path) -> Path:
+    path = markdown.with_name("report.html")
+    path.write_text(page(markdown.read_text(encoding="utf-8"), markdown.parent), encoding="utf-8")
+    return path

@@ -1,0 +1,1 @@
+"""Training of one run, and of many: data loading, engine, checkpoints, ranks, sweeps."""

@@ -1,0 +1,92 @@
+"""`Settings`: how a run is executed; nothing here decides its result beyond rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from orthonorm_paper.exceptions import UserError
+
+STRATEGIES = ("auto", "ddp", "fsdp")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is executed; nothing here decides its result beyond rounding.
+
+    Args:
+        device: "cpu", "cuda", or "auto" for cuda where there is one.
+        threads: of torch, in each process, fixed for the whole run: sums are split by it.
+        data: folder of the data sets' files.
+        checkpoint_seconds: least time between two checkpoints within an epoch, and 0 for one after every step; None is
+            half a minute, and ten for a data set of files. An epoch's end is another occasion, once a second at most.
+        stop_at_step, deadline: save and stop after that step, or past that ``time.time()``.
+        progress: show Lightning's progress bar.
+        devices: of each node, a process for each; every batch of the run is divided among all devices.
+        nodes: machines. With more than one, either a launcher (torchrun, srun) starts a process for each device, or
+            the command is given once on every node under MASTER_ADDR, MASTER_PORT and NODE_RANK.
+        strategy: "ddp" has the whole network on each device; "fsdp" divides weights, gradients and the optimizer's
+            state (torch's ``fully_shard``); "auto" is ddp, and neither on one device.
+        workers: processes that read a data set of files, of each device; a data set in memory has none.
+        channels_last: memory format of images and convolutions.
+        timeout: seconds for which a process waits for another one before the run ends with an error.
+
+    Raises:
+        UserError: an unknown or absent device, fewer than one thread, device or node, an unknown strategy.
+
+    Example:
+        >>> Settings(device="cpu", devices=4, nodes=2).processes
+        8
+    """
+
+    device: str = "auto"
+    threads: int = 1
+    data: Path | None = None
+    checkpoint_seconds: float | None = None
+    stop_at_step: int | None = None
+    deadline: float | None = None
+    progress: bool = False
+    devices: int = 1
+    nodes: int = 1
+    strategy: str = "auto"
+    workers: int = 4
+    channels_last: bool = False
+    timeout: float = 1800.0
+
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise UserError(f"device is auto, cpu or cuda, got {self.device!r}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("device cuda: torch finds no CUDA device here; use cpu or auto")
+        for name, low in (("threads", 1), ("devices", 1), ("nodes", 1), ("workers", 0)):
+            if getattr(self, name) < low:
+                raise UserError(f"{name} is at least {low}, got {getattr(self, name)}")
+        if self.strategy not in STRATEGIES:
+            raise UserError(f"strategy is one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
+        if self.strategy != "auto" and self.processes == 1:
+            raise UserError(
+                f"strategy {self.strategy} divides the work of several devices, got one: give devices or auto"
+            )
+        if self.sharded and self.channels_last:
+            raise UserError("fsdp divides weights that are contiguous, not with channels last: give one of the two")
+        if self.torch_device.type == "cuda" and self.devices > torch.cuda.device_count():
+            raise UserError(f"devices is at most the {torch.cuda.device_count()} CUDA devices, got {self.devices}")
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The kind of device that "auto" stands for here."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    @property
+    def processes(self) -> int:
+        """Processes that train one run together."""
+        return self.devices * self.nodes
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each device holds a part of the weights only."""
+        return self.strategy == "fsdp"

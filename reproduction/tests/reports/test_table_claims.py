@@ -1,0 +1,150 @@
+"""Claims about tables: each kind holds, fails and is undecided where the numbers say so."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from orthonorm_paper.records.files import Record
+from orthonorm_paper.reports.claims.rule import Verdict
+from orthonorm_paper.reports.claims.verdicts import judge_column, verdict_lines
+from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, layouts
+from orthonorm_paper.reports.tables.placement import place
+from paper_support.recorded_tables import as_table_1_says, errors_record, means, seeds_of
+
+LAYOUTS = layouts()
+
+
+def verdict(layout: str, number: int, records: Sequence[Record], variant: str = FULL, key: str = "cifar10") -> Verdict:
+    return judge_column(LAYOUTS[layout].claims[number], place(LAYOUTS[layout], variant, records), key)
+
+
+def without(method: str, records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.run.method != method]
+
+
+VGG = range(len(LAYOUTS["vgg"].claims))
+
+
+@pytest.mark.parametrize("number", VGG)
+def test_a_claim_about_table_1_holds_where_the_errors_are_as_it_says(number: int):
+    assert verdict("vgg", number, as_table_1_says()).answer == "holds"
+
+
+# For each claim about Table 1, the records of one method that make it wrong.
+CONTRARY: list[Callable[[int], Record]] = [
+    lambda seed: errors_record("vgg", "WN", (90.0,) * 7 + (15.0,), seed=seed),
+    lambda seed: errors_record("vgg", "OLM-L4", (90.0,) * 7 + (17.5,), seed=seed),
+    lambda seed: errors_record("vgg", "OLM", (90.0, 21.0, *(15.0,) * 6), seed=seed),
+    lambda seed: errors_record("vgg", "plain-he", (90.0,) * 7 + (14.0,), seed=seed),
+    lambda seed: errors_record("vgg", "plain-orthogonal", (90.0,) * 7 + (15.0,), seed=seed),
+]
+
+
+@pytest.mark.parametrize("number", VGG)
+def test_a_claim_about_table_1_does_not_hold_where_the_errors_say_the_contrary(number: int):
+    bad = [CONTRARY[number](seed) for seed in range(5)]
+    records = [*without(bad[0].run.method, as_table_1_says()), *bad]
+    assert verdict("vgg", number, records).answer == "does not hold"
+
+
+@pytest.mark.parametrize("number", VGG)
+def test_a_claim_is_undecided_where_seeds_disagree_or_are_too_few(number: int):
+    bad = CONTRARY[number](3)
+    good = [r for r in as_table_1_says() if (r.run.method, r.run.seed) != (bad.run.method, 3)]
+    assert verdict("vgg", number, [*good, bad]).answer == "undecided"
+    few = verdict("vgg", number, as_table_1_says(count=4))
+    assert few.answer == "undecided"
+    assert few.numbers.startswith("4 of 5 seeds complete: ")
+    absent = verdict("vgg", number, without(bad.run.method, good))
+    assert (absent.answer, absent.numbers) == ("undecided", f"not run: {bad.run.method}")
+
+
+def test_a_reduced_experiment_is_judged_on_three_seeds():
+    records = as_table_1_says("vgg-5k", count=3, dataset="mnist-5k-rgb")
+    answers = [verdict("vgg", number, records, REDUCED, "mnist-5k-rgb").answer for number in VGG]
+    assert answers == ["holds"] * len(VGG)
+    assert verdict("vgg", 0, as_table_1_says("vgg-5k", 2), REDUCED).answer == "undecided"
+
+
+def test_the_numbers_of_a_verdict_are_those_of_each_seed():
+    records = means({"plain": 10.5, "OLM": 9.25}, "inception", seeds=2)
+    claim = {"kind": "below", "methods": ["OLM"], "than": ["plain"]}
+    found = judge_column(claim, place(LAYOUTS["inception"], FULL, records), "cifar10")
+    assert found.numbers == "2 of 5 seeds complete: OLM 9.25 against plain 10.50; OLM 9.25 against plain 10.50"
+
+
+def test_a_run_that_diverged_ends_above_all_others():
+    records = [
+        *seeds_of("wrn", "OLM", (4.0,) * 5, model="wide-resnet"),
+        *seeds_of("wrn", "plain", (3.0,) * 5, model="wide-resnet", outcome="diverged"),
+    ]
+    assert verdict("wrn", 0, records).answer == "holds"
+
+
+def test_another_network_in_the_same_table_is_no_plain_to_compare_with():
+    records = [
+        *seeds_of("wrn", "OLM", (4.0,) * 5, model="wide-resnet"),
+        *seeds_of("wrn", "plain", (5.0,) * 5, model="preresnet-cifar"),
+    ]
+    assert verdict("wrn", 0, records).numbers == "not run: plain"
+
+
+def pie(errors: dict[str, float], experiment: str = "pie-groups") -> list[Record]:
+    """Five seeds of each label; "OLM-16" is OLM with groups of 16."""
+    found = []
+    for label, error in errors.items():
+        method, _, size = label.removesuffix("+batch").rpartition("-") if label[-1].isdigit() else (label, "", "")
+        found += seeds_of(
+            experiment,
+            method.removesuffix("+batch"),
+            (error,) * 5,
+            dataset="pie",
+            model="pie-mlp",
+            model_args={"batch_norm": True} if label.endswith("+batch") else {},
+            method_args={"group_size": int(size)} if size else {},
+        )
+    return found
+
+
+GROUPS = {
+    "plain": 9.0, "plain-he": 8.0, "plain-orthogonal": 7.5, "WN": 8.5,
+    "OLM-16": 6.0, "OLM-32": 5.0, "OLM-64": 5.5, "OLM-128": 7.0, "OLM-scale-128": 4.0,
+}  # fmt: skip
+PIE: list[tuple[str, int, dict[str, float], str]] = [
+    ("as the paper says 0", 0, GROUPS, "holds"),
+    ("as the paper says 1", 1, GROUPS, "holds"),
+    ("as the paper says 2", 2, GROUPS, "holds"),
+    ("as the paper says 3", 3, GROUPS, "holds"),
+    ("one group size is no better than WN", 0, GROUPS | {"OLM-128": 8.5}, "does not hold"),
+    ("128 is below one of the smaller and above the best", 1, GROUPS | {"OLM-128": 5.2}, "holds"),
+    ("128 is as good as the best", 1, GROUPS | {"OLM-128": 5.0}, "does not hold"),
+    ("the scale does not help", 2, GROUPS | {"OLM-scale-128": 5.0}, "does not hold"),
+    ("He's start closes the gap", 3, GROUPS | {"plain-he": 4.0}, "does not hold"),
+]
+
+
+@pytest.mark.parametrize(("number", "errors", "answer"), [case[1:] for case in PIE], ids=[case[0] for case in PIE])
+def test_claims_about_group_sizes(number: int, errors: dict[str, float], answer: str):
+    assert verdict("pie-groups", number, pie(errors), key="pie").answer == answer
+
+
+@pytest.mark.parametrize(
+    ("weight_norm", "answer"),
+    [(6.5, "holds"), (6.0, "holds"), (5.9, "does not hold")],
+    ids=["worse", "equal", "better"],
+)
+def test_no_advantage_means_not_below(weight_norm: float, answer: str):
+    records = pie({"plain+batch": 6.0, "WN+batch": weight_norm, "OLM+batch": 5.0}, "pie-batchnorm")
+    assert verdict("pie-batchnorm", 1, records, key="pie").answer == answer
+    assert verdict("pie-batchnorm", 0, records, key="pie").answer == "holds"
+
+
+def test_of_several_rates_the_lowest_training_loss_is_judged_and_said():
+    plain = seeds_of("wrn", "plain", (5.0,) * 5, model="wide-resnet")
+    # The rate with the lower training error ends above plain on the test set, the other below.
+    fitted = [errors_record("wrn", "OLM", (6.0,), train=(1.0,), lr=0.5, seed=s, model="wide-resnet") for s in range(5)]
+    other = [errors_record("wrn", "OLM", (4.0,), train=(2.0,), lr=0.1, seed=s, model="wide-resnet") for s in range(5)]
+    assert verdict("wrn", 0, [*plain, *fitted, *other]).answer == "does not hold"
+    note = "Of several rates of a method, the one with the lowest final training loss is judged."
+    assert verdict_lines(place(LAYOUTS["wrn"], FULL, [*plain, *fitted, *other]))[-1] == note
+    assert note not in verdict_lines(place(LAYOUTS["wrn"], FULL, [*plain, *fitted]))

@@ -1,0 +1,3 @@
+"""The command line `orthonorm inspect | plan`."""
+
+from ._main import main as main

@@ -1,0 +1,47 @@
+"""The command `orthonorm inspect`: the table of `inspect_file` on the command line."""
+
+import argparse
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from orthonorm.convert import OLMConfig
+from orthonorm.diagnostics import inspect_file
+
+__all__ = ["add_to", "inspect"]
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the subparsers of `orthonorm`."""
+    parser = commands.add_parser(
+        "inspect",
+        help="show how orthogonal the weights in a file are",
+        description="Show how orthogonal the weights in a file are: groups, error, condition number and norm of V, "
+        "scale. The file does not say how the model was converted, so the options ask; no code in the file is run.",
+    )
+    add = parser.add_argument
+    add("file", type=Path, help="a .safetensors file, or a state_dict saved by torch.save")
+    add("--only", action="append", metavar="PATTERN", help="weights whose name matches, as 'encoder.*'; repeatable")
+    add("--group-size", type=int, help="rows a group at most; each weight's limit if left out")
+    add("--grouping", default="balanced", help="balanced or tail (default: %(default)s)")
+    add("--blocks", type=int, help="number of equal blocks of rows that groups must not straddle")
+    add(
+        "--center",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether rows are centred first (default: --center)",
+    )
+    parser.set_defaults(run=inspect)
+
+
+def inspect(options: argparse.Namespace) -> str:
+    """Return what the command prints."""
+    config = OLMConfig(
+        group_size=options.group_size, grouping=options.grouping, blocks=options.blocks, center=options.center
+    )
+    return str(inspect_file(options.file, config, filter_fn=_matcher(options.only) if options.only else None))
+
+
+def _matcher(patterns: list[str]) -> Callable[[str], bool]:
+    return lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)

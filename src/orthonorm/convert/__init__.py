@@ -1,0 +1,9 @@
+"""A whole model converted, trained and turned back: which layers, their options, folding, parameter groups."""
+
+from ._choice import default_filter as default_filter
+from ._config import OLMConfig as OLMConfig
+from ._conversion import orthogonalize_ as orthogonalize_
+from ._folding import fold as fold
+from ._folding import fold_ as fold_
+from ._parameter_groups import param_groups as param_groups
+from ._recenter import recenter_ as recenter_

@@ -1,0 +1,48 @@
+"""Parameter groups for an optimizer: the unconstrained parameters V without weight decay."""
+
+from numbers import Real
+from typing import Any
+
+from torch import nn
+
+from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+
+__all__ = ["param_groups"]
+
+
+def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+    """Return optimizer groups in which the free matrices V have no weight decay.
+
+    W does not depend on the size of V, so decay on V does not regularise the network: it only raises the effective
+    rate `lr / |V|^2` as V shrinks. Everything else (biases, scales, plain layers) gets `weight_decay`.
+
+    Args:
+        model: any module.
+        weight_decay: for all parameters but V.
+
+    Returns:
+        Two groups, `[{"params": others, "weight_decay": weight_decay}, {"params": Vs, "weight_decay": 0.0}]`, of the
+        parameters that require a gradient.
+
+    Raises:
+        TypeError: if `model` is not a module, or `weight_decay` no number.
+        ValueError: if it is negative.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> model = on.OrthogonalLinear(8, 4)
+        >>> [len(group["params"]) for group in on.param_groups(model, weight_decay=5e-4)]
+        [1, 1]
+
+    Source: phi(c V) = phi(V), a property of equation (3) of the paper.
+    """
+    if not isinstance(weight_decay, Real):
+        raise TypeError(f"weight_decay must be a number that is not negative; got {weight_decay!r}.")
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay must not be negative; got {weight_decay!r}.")
+    free = {id(free_matrix(module, name)) for _, module, name, _ in orthogonal_weights(model)}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in parameters if id(p) not in free], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if id(p) in free], "weight_decay": 0.0},
+    ]

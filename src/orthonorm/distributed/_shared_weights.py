@@ -1,0 +1,83 @@
+"""The orthogonal weights of a model as the exchange sees them, and the checks that come before."""
+
+import zlib
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from orthonorm.parametrizations import OrthogonalWeightNorm
+from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+
+from ._collectives import Collective
+from ._exchange import DividedWeightNorm, Member
+from ._row_groups import GroupedWeight
+
+__all__ = ["check_group", "check_same_everywhere", "describe", "find_members"]
+
+
+def check_group(caller: str, process_group: Collective | None) -> Collective:
+    """Return the process group that is meant.
+
+    Raises:
+        ValueError: if there is none, or this process is not in it.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise ValueError(
+            f"{caller} shares work among processes, and no process group is initialised here. Call "
+            "torch.distributed.init_process_group first; on one process leave the model as it is."
+        )
+    group = dist.group.WORLD if process_group is None else process_group
+    if group is None or dist.get_rank(group) < 0:
+        raise ValueError(f"{caller} must be called on the ranks of its process group; rank {dist.get_rank()} is not.")
+    return group
+
+
+def find_members(model: nn.Module, caller: str) -> list[Member]:
+    """Return the free matrices of a model, one member for weights that layers share.
+
+    Raises:
+        TypeError: if `model` is not a module.
+        ValueError: if it has none, one is on the meta device or on another device than the rest, or is divided already.
+    """
+    members: dict[int, Member] = {}
+    for key, module, name, owner in orthogonal_weights(model):
+        V = free_matrix(module, name)
+        if isinstance(owner, DividedWeightNorm) and owner.exchange.members:
+            raise ValueError(f"{key} is divided among ranks already. Call {caller} once, on the model or on its parts.")
+        if V.is_meta:
+            raise ValueError(
+                f"{key} is on the meta device, without values. Materialise and initialise the model, then {caller}."
+            )
+        member = members.setdefault(id(V), Member(key, module, name, []))
+        if owner not in member.owners:
+            member.owners.append(owner)
+    if not members:
+        raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ before {caller}.")
+    devices = sorted({str(member.V.device) for member in members.values()})
+    if len(devices) > 1:
+        raise ValueError(
+            f"{caller} exchanges the weights of one device a rank; these are on {', '.join(devices)}. Divide the "
+            "parts of the model on each device by themselves."
+        )
+    return list(members.values())
+
+
+def describe(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> GroupedWeight:
+    """Return what decides how a weight's rows are mapped."""
+    rows = torch.empty(owner.shape, device="meta") if V.is_meta else V.detach()
+    parts, _, d = owner.rows(rows).shape
+    return GroupedWeight(key, parts, owner.sizes, d, owner.center, owner.method, V.dtype)
+
+
+def check_same_everywhere(weights: Iterable[GroupedWeight], group: Collective, device: torch.device) -> None:
+    """Raise a ValueError where the ranks' models differ: their collectives would not fit one another."""
+    mark = zlib.crc32(repr(list(weights)).encode())
+    pair = torch.tensor([mark, -mark], dtype=torch.int64, device=device)
+    dist.all_reduce(pair, op=dist.ReduceOp.MIN, group=group)
+    if int(pair[0]) != mark or int(pair[1]) != -mark:
+        raise ValueError(
+            "the ranks have different orthogonal weights or groups, so they cannot share the work. Build the model and "
+            "convert it in the same way on every rank."
+        )

@@ -1,0 +1,209 @@
+"""What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from orthonorm._nearest_name import nearest_name
+from orthonorm.functional._groups import check_group_arguments
+from orthonorm.functional._precision import without_autocast
+from orthonorm.functional.stiefel._retractions import check_pair
+
+from ._blocks import Blocks, batches, grad_of
+from ._initial_projection import check_weight, put_on_manifold
+from ._matmul_precision import full_float32
+
+__all__ = ["Params", "StiefelOptimizer", "check_number"]
+
+# Keys that torch itself, or one of its schedulers, puts into a group: near to an option, and no slip for it.
+_TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
+
+Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+
+
+class StiefelOptimizer(Optimizer, ABC):
+    """An optimizer whose groups are on the manifold (`manifold=True`) or ordinary (`False`)."""
+
+    _takes_shards = False
+    _constructing = False
+
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+        check_number("weight_decay", defaults["weight_decay"])
+        self._constructing = True
+        super().__init__(params, defaults)
+        on_manifold = [group for group in self.param_groups if group["manifold"]]
+        if defaults["weight_decay"] != 0 and len(on_manifold) == len(self.param_groups):
+            raise ValueError(
+                f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with "
+                "manifold=False and there is none (a weight with orthonormal rows has a constant "
+                "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
+            )
+        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4)
+        self._constructing = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # `load_state_dict` ends here, after its hooks, and has not changed the optimizer yet; so does unpickling.
+        if "defaults" not in state:
+            for i, (here, saved) in enumerate(zip(self.param_groups, state["param_groups"], strict=True)):
+                _check_saved(i, saved, here, [name for name in self.defaults if name in here], type(self).__name__)
+        super().__setstate__(state)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; its weights are put on the manifold if they are off it.
+
+        Args:
+            param_group: `params` and any option of the constructor, `manifold` included.
+
+        Raises:
+            TypeError, ValueError: a weight or an option that the method cannot take.
+        """
+        group = dict(param_group)
+        _check_keys(group, self.defaults)
+        on_manifold = group.get("manifold", self.defaults["manifold"])
+        if on_manifold and group.get("weight_decay", 0) != 0:
+            raise ValueError(
+                f"weight_decay={group['weight_decay']} in a group on the manifold would do nothing: "
+                "a weight with orthonormal rows has a constant norm. Remove it, or set "
+                "manifold=False for this group"
+            )
+        if on_manifold:
+            group["weight_decay"] = 0.0
+        self._check_options({**self.defaults, **group})
+        super().add_param_group(group)
+        added = self.param_groups[-1]
+        if not on_manifold:
+            return
+        try:
+            _check_names(added.get("param_names", []))
+            for param in added["params"]:
+                check_weight(param, added["group_size"], self._takes_shards)
+            # The constructor moves weights when all of its groups are checked.
+            if not self._constructing:
+                put_on_manifold([added], type(self).__name__, stacklevel=3)
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        if not isinstance(options["manifold"], bool):
+            raise TypeError(f"manifold must be True or False, got {options['manifold']!r}")
+        lr = options["lr"]
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError(f"lr as a tensor must have one element, got shape {tuple(lr.shape)}")
+        for name in ("lr", "weight_decay"):
+            check_number(name, options[name])
+        if options["manifold"]:
+            check_pair(options["metric"], options["retraction"])
+            check_group_arguments(options["group_size"], "balanced")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """One step of every parameter that has a gradient; gradients are left as they are.
+
+        Args:
+            closure: recomputes the loss and its gradients, and returns the loss.
+
+        Returns:
+            What the closure returned, or `None`.
+
+        Raises:
+            TypeError: a weight has a sparse gradient that its group cannot take. No weight is stepped then.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        stepping = [
+            (group, [param for param in group["params"] if param.grad is not None]) for group in self.param_groups
+        ]
+        for group, params in stepping:
+            self._check_gradients(group, params)
+        for group, params in stepping:
+            if not group["manifold"]:
+                self._euclidean_step(group, params)
+                continue
+            self._begin_step(group, params)
+            for blocks in batches(params, group["group_size"]):
+                first = blocks.params[0]
+                with without_autocast(first.device), full_float32(first.device, first.dtype):
+                    self._manifold_step(group, blocks)
+        return loss
+
+    def _check_gradients(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        needed = self._dense_for(group)
+        if needed is None:
+            return
+        what, cure = needed
+        for param in params:
+            if grad_of(param).layout is not torch.strided:
+                raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
+
+    @abstractmethod
+    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
+        """What in a group needs dense gradients, and what to do about a sparse one; None where one is taken."""
+
+    @abstractmethod
+    def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """Step parameters of an ordinary group."""
+
+    @abstractmethod
+    def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        """Create missing state and count the step, once a parameter."""
+
+    @abstractmethod
+    def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
+        """Step a batch of blocks of one shape."""
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise unless an option is a number, or a tensor, of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not value >= 0:  # type: ignore[operator]
+        raise ValueError(f"{name} must be 0 or more, got {value}")
+
+
+def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
+    """Refuse a key that is nearly an option's name. Others are kept, as torch keeps them: a scheduler may read them.
+
+    An option's name with a word behind it, as `weight_decay_scale`, is a name of its own.
+    """
+    for key in group.keys() - options.keys() - _TORCHS_OWN:
+        near = nearest_name(key, options, cutoff=0.72)
+        if near is not None and not key.startswith(f"{near}_"):
+            raise ValueError(
+                f"a parameter group has no option {key!r}, which would do nothing; did you mean {near!r}? The options "
+                f"are {', '.join(options)}"
+            )
+
+
+def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: list[str], name: str) -> None:
+    """Refuse the group of another optimizer's state, or of another kind of group."""
+    missing = [option for option in options if option not in saved]
+    if missing:
+        raise ValueError(
+            f"a state of {name} has {', '.join(options)} in each group; group {i} of this one has no "
+            f"{', '.join(missing)}: another optimizer saved it. Load it into one of that kind, or load the model's "
+            f"weights only and let {name} start without a state"
+        )
+    if saved["manifold"] != here["manifold"]:
+        raise ValueError(
+            f"a state goes to groups of the same kind; group {i} was saved with manifold={saved['manifold']} and has "
+            f"manifold={here['manifold']} here. Give the groups in the order in which they were saved"
+        )
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if ".parametrizations." in f".{name}" and name.endswith(".original"):
+            raise ValueError(
+                f"{name} is the free parameter of a layer that computes its weight from it, so to hold it on the "
+                "manifold does not hold the weight there, and a layer that is orthogonal already gains nothing. Give "
+                "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
+                "and give its weight to this one"
+            )

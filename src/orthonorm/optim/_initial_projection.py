@@ -1,0 +1,106 @@
+"""The start of weights on the manifold: all of them are checked, and those that are off it told and moved."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import UninitializedParameter
+
+from orthonorm.functional._orthogonality import orthogonality_errors
+from orthonorm.functional.stiefel._layout import matrix_layout
+from orthonorm.functional.stiefel._manifold import project
+
+from ._blocks import Blocks, batches
+from ._shards import check_shard
+
+__all__ = ["check_weight", "put_on_manifold"]
+
+
+class _Off(NamedTuple):
+    """Blocks of one batch that are farther from the manifold than rounding explains."""
+
+    blocks: Blocks
+    worst: float
+    zero: set[int]
+    """The parameters of which a block is zero, by identity."""
+
+
+def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
+    """Raise unless an optimizer on the manifold can take a parameter of this kind, whatever its values."""
+    if isinstance(param, UninitializedParameter):
+        raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
+    if getattr(param, "device_mesh", None) is not None:
+        if not shards:
+            raise TypeError(
+                "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
+                "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
+            )
+        check_shard(param, group_size)
+    if param.is_complex():
+        raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
+    if param.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
+            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
+        )
+    matrix_layout(param.shape, group_size)
+
+
+def put_on_manifold(groups: list[dict[str, Any]], name: str, stacklevel: int) -> None:
+    """Replace the weights of groups that are off the manifold by the nearest ones on it, with a warning.
+
+    None is written before all are known, and told: where this raises, or the warning does, they are as they were.
+
+    Args:
+        groups: parameter groups with `manifold=True`.
+        name: the optimizer's.
+        stacklevel: that of the user's call, seen from here.
+
+    Raises:
+        ValueError: a weight has entries that are not finite.
+    """
+    with torch.no_grad():
+        found = [_off(blocks) for group in groups for blocks in batches(group["params"], group["group_size"])]
+        off = [part for part in found if part is not None]
+        if not off:
+            return
+        nearest = [project(part.blocks.stack(part.blocks.params)) for part in off]
+        warnings.warn(_text(off, sum(len(group["params"]) for group in groups), name), stacklevel=stacklevel)
+        for part, W in zip(off, nearest, strict=True):
+            part.blocks.scatter(part.blocks.params, W)
+
+
+def _off(blocks: Blocks) -> _Off | None:
+    W = blocks.stack(blocks.params)
+    if not bool(torch.isfinite(W).all()):
+        raise ValueError(
+            f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; initialise it first"
+        )
+    # Squares past the range of the type leave inf - inf: as far off as can be, and NaN compares as nothing.
+    errors = orthogonality_errors(W).squeeze(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)
+    # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
+    off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
+    if not any(off):
+        return None
+    nothing = blocks.where((W == 0).all(-1).all(-1).tolist())
+    return _Off(blocks.where(off), errors.max().item(), {id(param) for param in nothing.params})
+
+
+def _text(off: list[_Off], total: int, name: str) -> str:
+    moved = {id(param) for part in off for param in part.blocks.params}
+    zero = set().union(*(part.zero for part in off))
+    of_zeros = (
+        f". In {len(zero)} of them all rows, or those of a group, were zero, to which every orthonormal matrix is "
+        "equally near: they are an arbitrary one now"
+        if zero
+        else ""
+    )
+    return (
+        f"{name} moved {len(moved)} of {total} weights onto the "
+        f"manifold: the largest |W W^T - I| was {max(part.worst for part in off):.2g}, and "
+        "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
+        f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
+        "instance, to keep the weights as they are. The free matrix V of a layer that "
+        "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer"
+    )

@@ -1,0 +1,177 @@
+"""Stochastic gradient descent on the Stiefel manifold."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.sgd import sgd
+
+from orthonorm.functional.stiefel._manifold import METRICS, project_tangent
+from orthonorm.functional.stiefel._retractions import RETRACTIONS
+
+from ._base import Params, StiefelOptimizer, check_number
+from ._blocks import Blocks, grad_of
+
+__all__ = ["StiefelSGD"]
+
+
+class StiefelSGD(StiefelOptimizer):
+    r"""SGD that keeps `W W^T = I`, beside ordinary SGD for the other parameters.
+
+    For a weight on the manifold with gradient `G`, rate `eta` and momentum `mu`:
+
+    `b <- mu T(b) + grad`, `W <- R_W(-eta b)`; with Nesterov `W <- R_W(-eta (grad + mu b))`
+
+    `grad` is `G` seen through the metric, `R` the retraction, `T` the projection onto the tangent
+    space at `W`, which is idempotent. The buffer is transported when it is used, so a weight that
+    was changed between two steps cannot leave it off the tangent space. Without momentum the legal
+    pairs are
+
+    | metric | retraction | `W <-` |
+    |---|---|---|
+    | euclidean | qr | `qf(W - eta (G - 1/2 (G W^T + W G^T) W))` |
+    | euclidean | polar | `polar(W - eta (G - 1/2 (G W^T + W G^T) W))` |
+    | canonical | qr | `qf(W - eta (G - W G^T W))` |
+    | canonical | polar | `polar(W - eta (G - W G^T W))` |
+    | canonical | cayley | `W (I + eta/2 A) (I - eta/2 A)^{-1}, A = G^T W - W^T G` |
+    | None | qr | `qf(W - eta G)` |
+    | None | polar | `polar(W - eta G)` |
+
+    `qf` is the orthogonal factor with a positive diagonal of the triangular one, `polar` the nearest
+    orthonormal matrix. With `metric=None` the momentum is the plain sum of gradients. The paper's
+    EI+QR is (canonical, qr) and its CI+QR (euclidean, qr): its two metrics have each other's name.
+
+    Of a weight that `fully_shard` has sharded on rows (DTensor) each rank steps the groups it holds,
+    without communication, where every group is whole on one rank.
+
+    A weight is flattened to `n x d` (a convolution kernel to `(out, in/groups * k * k)`) and its
+    rows are orthonormal; a tall one (`n > d`) has orthonormal columns. With `group_size` the rows are
+    split into groups of at most that size, orthonormal by themselves, wide or tall. A transposed
+    convolution stores its input channels first, and those are its rows here. Weights off the
+    manifold at construction are replaced by the nearest ones on it, with a warning. Groups of equal
+    shape are stepped as one batch. A gradient that is not finite makes its group NaN and leaves the
+    others right; a step so long that `W + Z` loses its rank leaves the group where it is.
+
+    Args:
+        params: parameters or parameter groups; a group may set every option below for itself.
+        lr: learning rate, a number or a tensor of one element.
+        momentum: factor of the buffer, in [0, 1) as a rule.
+        nesterov: look ahead; needs momentum.
+        weight_decay: for groups with `manifold=False` only, where the whole step is that of
+            `torch.optim.SGD`. On the manifold the norm of a weight is constant.
+        metric: `"euclidean"`, `"canonical"` or `None`.
+        retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
+        group_size: at most this many rows a group, or `None`.
+        manifold: whether the weights of a group live on the manifold.
+
+    Raises:
+        TypeError: a complex or half precision weight on the manifold, or one sharded on other than its rows.
+        ValueError: an illegal pair or option; a weight of fewer than two dimensions or with entries
+            that are not finite; weight decay that would do nothing; a sharded weight of which a rank
+            holds a part of a group.
+
+    Example:
+        >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        >>> for weight in (net[0].weight, net[2].weight):
+        ...     _ = torch.nn.init.orthogonal_(weight)
+        >>> orthogonal = {"params": [net[0].weight, net[2].weight], "momentum": 0.9}
+        >>> rest = {"params": [net[0].bias, net[2].bias], "manifold": False, "weight_decay": 1e-4}
+        >>> optimizer = StiefelSGD([orthogonal, rest], lr=0.1)
+        >>> net(torch.ones(3, 8)).square().sum().backward()
+        >>> optimizer.step()
+        >>> W = net[0].weight
+        >>> bool((W @ W.mT - torch.eye(4)).abs().max() < 1e-6)
+        True
+
+    Source: The paper's appendix on Riemannian optimization; Absil, Mahony, Sepulchre, Optimization Algorithms on
+    Matrix Manifolds, 2008, chapters 3, 4 and 8; Mathematics (8) and (9).
+    """
+
+    _takes_shards = True
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        metric: str | None = "euclidean",
+        retraction: str = "qr",
+        group_size: int | None = None,
+        manifold: bool = True,
+    ) -> None:
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "nesterov": nesterov,
+                "weight_decay": weight_decay,
+                "metric": metric,
+                "retraction": retraction,
+                "group_size": group_size,
+                "manifold": manifold,
+            },
+        )
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        super()._check_options(options)
+        check_number("momentum", options["momentum"])
+        if options["nesterov"] and options["momentum"] == 0:
+            raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
+
+    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
+        if group["manifold"]:
+            return "a weight on the manifold", "build the layer with sparse=False or set manifold=False for this group"
+        if group["weight_decay"] != 0:
+            return "weight decay", "build the layer with sparse=False or set weight_decay=0 for this group"
+        return None
+
+    def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        if group["momentum"] == 0:
+            return
+        for param in params:
+            if "momentum_buffer" not in self.state[param]:
+                self.state[param]["momentum_buffer"] = torch.zeros_like(param)
+
+    def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
+        W, G = blocks.stack(blocks.params), blocks.stack(blocks.grads)
+        metric, momentum = group["metric"], group["momentum"]
+        if momentum == 0:
+            direction = G if metric is None else METRICS[metric].gradient(W, G)
+        else:
+            buffers = [self.state[param]["momentum_buffer"] for param in blocks.params]
+            B = _accumulate(W, G, blocks.stack(buffers), momentum, metric)
+            direction = _accumulate(W, G, B, momentum, metric) if group["nesterov"] else B
+            blocks.scatter(buffers, B)
+        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
+        blocks.scatter(blocks.params, RETRACTIONS[group["retraction"]](W, direction, -lr))
+
+    def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        buffers = [self.state[param].get("momentum_buffer") for param in params]
+        sgd(
+            params,
+            [grad_of(param) for param in params],
+            buffers,
+            has_sparse_grad=any(grad_of(param).is_sparse for param in params),
+            weight_decay=group["weight_decay"],
+            momentum=group["momentum"],
+            lr=group["lr"],
+            dampening=0,
+            nesterov=group["nesterov"],
+            maximize=False,
+        )
+        if group["momentum"] != 0:
+            for param, buffer in zip(params, buffers, strict=True):
+                self.state[param]["momentum_buffer"] = buffer
+
+
+def _accumulate(W: Tensor, G: Tensor, B: Tensor, mu: float, metric: str | None) -> Tensor:
+    """`grad + mu T(B)`."""
+    if metric is None:
+        return torch.add(G, B, alpha=mu)
+    if metric == "euclidean":
+        # The gradient is the same projection, which is linear: two products instead of four.
+        return project_tangent(W, torch.add(G, B, alpha=mu))
+    return torch.add(METRICS[metric].gradient(W, G), project_tangent(W, B), alpha=mu)

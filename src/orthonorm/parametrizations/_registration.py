@@ -1,0 +1,273 @@
+"""How the parametrization is put on a module: checks first, then checkpoints and re-initialisation go on working."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from orthonorm.functional._groups import check_group_arguments
+from orthonorm.functional._precision import row_norms
+
+from ._arguments import check_table
+from ._recurrent_and_attention import adapt
+from ._reset_parameters import adapt_resets
+from ._rollback import all_or_nothing
+from ._weight_norm import OrthogonalWeightNorm
+
+__all__ = [
+    "build",
+    "free_matrix",
+    "give_own_class",
+    "load_plain_weight",
+    "orthogonal_weight_norm",
+    "orthogonal_weights",
+    "place_before",
+    "register",
+    "row_layout",
+    "warnings_last",
+]
+
+
+def row_layout(module: nn.Module) -> tuple[int, bool]:
+    """Return `(groups, transposed)`, which say how the module's weight is brought to rows (`functional.rows`)."""
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return module.groups, module.transposed
+    return 1, False
+
+
+def orthogonal_weight_norm(
+    module: nn.Module,
+    name: str = "weight",
+    *,
+    group_size: int | None = None,
+    center: bool = True,
+    grouping: str = "balanced",
+    scale: bool | float = False,
+    blocks: int | Sequence[int] | None = None,
+    method: str = "auto",
+) -> nn.Module:
+    r"""Make a tensor of a module orthogonal, and keep it so while it trains.
+
+    $$W = g \odot \Sigma^{-1/2} (V - \bar V), \qquad W W^T = I \text{ in each group of rows, before the scale } g$$
+
+    The parameter stays the same object, now as the free matrix V, so an optimizer that holds it goes on with it; the
+    layer starts as the orthonormal matrix nearest to the weight that was there. Rows are output filters: a convolution
+    is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups by itself, and a transposed
+    convolution is brought to that form first. It is the kernel that is orthogonal, not the convolution as an operator.
+
+    Args:
+        module: the module that owns the tensor.
+        name: the tensor's name.
+        group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
+        center: subtract each row's mean first, as the paper does.
+        grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
+        scale: False; True for a learned factor a row that starts at the norms of the rows (frozen where the weight
+            is); or a fixed number.
+        blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`, which is `"eigh"` on the CPU
+            and `"newton"` elsewhere.
+
+    Returns:
+        The module.
+
+    Raises:
+        TypeError: if `module` is not a module, or the tensor is complex or not floating.
+        ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, or an
+            embedding has sparse gradients or a `max_norm`.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> layer = on.orthogonal_weight_norm(torch.nn.Linear(64, 32))
+        >>> torch.dist(layer.weight @ layer.weight.T, torch.eye(32)) < 1e-5
+        tensor(True)
+
+    Source: equation (3) and the group based orthogonalization of the paper; Mathematics (1), (2) and (7).
+    """
+    options = {
+        "group_size": group_size,
+        "center": center,
+        "grouping": grouping,
+        "scale": scale,
+        "blocks": blocks,
+        "method": method,
+    }
+    with warnings_last():
+        return register(module, name, build(module, name, options, label=f"{name} of {type(module).__name__}"))
+
+
+@contextmanager
+def warnings_last() -> Iterator[None]:
+    """Hold back the warnings of a public call until it has done its work, then give them at the caller's line.
+
+    Where warnings are errors, one in the middle would leave a model half converted.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for entry in caught:
+        warnings.warn(entry.message, stacklevel=4)
+
+
+def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) -> OrthogonalWeightNorm:
+    """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module; got {type(module).__name__}.")
+    if parametrize.is_parametrized(module, name):
+        kind = type(module.parametrizations[name][0]).__name__  # type: ignore[index]
+        cure = "Fold it first (orthonorm.fold_)" if kind == "OrthogonalWeightNorm" else "Remove that one first"
+        raise ValueError(
+            f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is: orthogonalize_ has filter_fn."
+        )
+    weight = module._parameters.get(name)
+    if weight is None:
+        _refuse_rewritten(module, name, label)
+        known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
+        raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
+    check_table(module, label)
+    check_group_arguments(options.get("group_size"), options.get("grouping", "balanced"))
+    groups, transposed = row_layout(module) if name == "weight" else (1, False)
+    return OrthogonalWeightNorm(weight, groups=groups, transposed=transposed, label=label, **options)
+
+
+# What torch's older functions, which rewrite a weight in a hook before each forward, keep beside it, and how each ends.
+_REWRITTEN = {
+    "_g": ("weight_norm", "torch.nn.utils.remove_weight_norm(module, {name!r})"),
+    "_u": ("spectral_norm", "torch.nn.utils.remove_spectral_norm(module, {name!r})"),
+    "_mask": ("pruning", "torch.nn.utils.prune.remove(module, {name!r})"),
+}
+
+
+def _refuse_rewritten(module: nn.Module, name: str, label: str) -> None:
+    """Raise a ValueError for a tensor that a hook of torch's makes from others: it is no parameter any more."""
+    there = {**module._parameters, **module._buffers}
+    for ending, (function, cure) in _REWRITTEN.items():
+        if name + ending in there:
+            raise ValueError(
+                f"{label} is rewritten before each forward by torch's {function}, so it is no parameter of this "
+                f"{type(module).__name__}. Remove that first ({cure.format(name=name)}), or leave the layer out."
+            )
+
+
+def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
+    """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work.
+
+    Raises:
+        TypeError: if the module's class allows no class derived from it; nothing is changed then.
+    """
+    first = all(owner is not module for _, owner, _, _ in orthogonal_weights(module))
+    names = _plain_order(module)
+    parametrization.followers = tuple(names[names.index(name) + 1 :])
+    with all_or_nothing([(module, name)]):
+        if parametrize.is_parametrized(module):
+            give_own_class(module)
+        _derive_class(module, name, parametrization)
+        registered: dict[str, Any] = module.parametrizations._modules  # type: ignore[union-attr]
+        for key in parametrization.followers:
+            if key in registered:  # the V of each weight in the order of the weights, whichever was converted first
+                registered[key] = registered.pop(key)
+        if first:  # another tensor of the module may carry another parametrization already, which has neither
+            adapt(module)
+            module.register_load_state_dict_pre_hook(load_plain_weight)
+            adapt_resets(module)
+        _assign_whole(module, name)
+    return module
+
+
+def give_own_class(module: nn.Module) -> None:
+    """Give a parametrized module a copy of its class, which is about to be edited.
+
+    torch's deepcopy of a parametrized module shares the class that was derived for it with the copy, and a property
+    that is added to that class, or removed, would break the other one.
+    """
+    cls = type(module)
+    module.__class__ = type(cls.__name__, cls.__bases__, dict(cls.__dict__))  # type: ignore[assignment]
+
+
+def _derive_class(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> None:
+    """Let torch register the parametrization, which derives a class from the module's own."""
+    cls = type(module)
+    try:
+        parametrize.register_parametrization(module, name, parametrization)
+    except Exception as error:
+        if name in module._parameters or parametrize.is_parametrized(module):
+            raise
+        raise TypeError(
+            f"{parametrization.label}: torch's parametrize derives a class from {cls.__name__}, to compute the weight "
+            f"in it, and {cls.__name__} allows none ({error}). Let its __init_subclass__ or metaclass go without "
+            "arguments, or leave this layer out."
+        ) from error
+
+
+def _assign_whole(module: nn.Module, name: str) -> None:
+    """Make an assignment to the weight leave the scale as it was where torch refuses the value for V."""
+    computed: property = type(module).__dict__[name]
+
+    def assign(self: nn.Module, value: Tensor) -> None:
+        owner = getattr(self.parametrizations, name)[0]
+        scale = owner.scale.detach().clone() if isinstance(owner.scale, Tensor) else None
+        try:
+            computed.__set__(self, value)
+        except BaseException:
+            if scale is not None:
+                with torch.no_grad():
+                    owner.scale.copy_(scale)
+            raise
+
+    setattr(type(module), name, property(computed.fget, assign))
+
+
+def _plain_order(module: nn.Module) -> list[str]:
+    """Return the names of a module's parameters in the order that they had before some became orthogonal."""
+    names = list(module._parameters)
+    for _, owner, name, parametrization in orthogonal_weights(module):
+        if owner is module:
+            names.insert(place_before(names, parametrization.followers), name)
+    return names
+
+
+def place_before(names: list[str], followers: Sequence[str]) -> int:
+    """Return the place of the first of the followers that is there; the end if none is."""
+    return min((names.index(key) for key in followers if key in names), default=len(names))
+
+
+def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, OrthogonalWeightNorm]]:
+    """Yield `(plain key, module, tensor name, parametrization)` of every orthogonal weight of a model.
+
+    Raises:
+        TypeError: if `model` is not a module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
+    for fqn, module in model.named_modules():
+        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
+        own: Any = module._modules.get("parametrizations") or {}
+        for name, parametrizations in own.items():
+            if isinstance(parametrizations[0], OrthogonalWeightNorm):
+                yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
+
+
+def free_matrix(module: nn.Module, name: str) -> nn.Parameter:
+    """Return V of a module's orthogonal weight."""
+    return getattr(module.parametrizations, name).original
+
+
+def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Let a checkpoint of the plain model load: its weight becomes V, and its row norms a learnable scale."""
+    for name, parametrizations in getattr(module, "parametrizations", {}).items():
+        weight = state_dict.get(prefix + name)
+        original = f"{prefix}parametrizations.{name}.original"
+        owner = parametrizations[0]
+        if not isinstance(owner, OrthogonalWeightNorm) or original in state_dict or weight is None:
+            continue
+        del state_dict[prefix + name]
+        fits = isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape  # if not, torch is about to say so
+        if fits and not weight.is_floating_point():
+            weight = weight.to(free_matrix(module, name).dtype)  # as torch does for the plain layer
+        state_dict[original] = owner.complete(weight) if fits and not weight.is_meta else weight
+        if isinstance(owner.scale, Tensor):
+            scale = row_norms(owner.rows(weight)).flatten() if fits else owner.scale
+            state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale

@@ -1,0 +1,39 @@
+"""Who in a model computes with a free matrix V: tied layers share one, and need not read it in one way."""
+
+from typing import NamedTuple
+
+from torch import nn
+from torch.nn.utils.parametrize import ParametrizationList
+
+from ._registration import free_matrix, orthogonal_weights
+from ._weight_norm import OrthogonalWeightNorm
+
+__all__ = ["User", "find_users"]
+
+
+class User(NamedTuple):
+    """One place of a model that reads a free matrix."""
+
+    key: str
+    module: nn.Module
+    name: str
+    owner: OrthogonalWeightNorm | None
+    """The parametrization that it is read through; None where V itself is read."""
+
+
+def find_users(model: nn.Module) -> dict[int, list[User]]:
+    """Return the users of each free matrix of a model, by its id: those through a parametrization of ours first.
+
+    Raises:
+        TypeError: if `model` is not a module.
+    """
+    found: dict[int, list[User]] = {}
+    for key, module, name, owner in orthogonal_weights(model):
+        found.setdefault(id(free_matrix(module, name)), []).append(User(key, module, name, owner))
+    for fqn, module in model.named_modules():
+        if isinstance(module, ParametrizationList) and isinstance(module[0], OrthogonalWeightNorm):
+            continue
+        for name, parameter in module._parameters.items():
+            if id(parameter) in found:
+                found[id(parameter)].append(User(f"{fqn}.{name}" if fqn else name, module, name, None))
+    return found

@@ -1,0 +1,253 @@
+"""The map from the free matrix V to the orthogonal weight, as a module that holds the scale."""
+
+import warnings
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from orthonorm.functional._completion import complete_rank
+from orthonorm.functional._groups import group_sizes, row_limit, runs_of_equal_size
+from orthonorm.functional._methods import choose_method
+from orthonorm.functional._orthonormalize import orthonormalize_groups
+from orthonorm.functional._precision import row_norms
+from orthonorm.functional._rows import as_rows, from_rows
+
+from ._arguments import block_sizes, check_center, check_scale, check_weight
+from ._cache import look_up
+from ._saved_options import note_options, warn_of_other_options
+
+__all__ = ["OrthogonalWeightNorm"]
+
+
+class OrthogonalWeightNorm(nn.Module):
+    r"""The map from the free matrix V to the orthogonal weight, as a parametrization.
+
+    $$W = g \odot \Sigma^{-1/2} (V - \bar V), \qquad \Sigma = (V - \bar V)(V - \bar V)^T \text{ in each group of rows}$$
+
+    It holds no buffer and no cached tensor: V, which `torch.nn.utils.parametrize` keeps as `original`, and the scale g
+    are all the state. Use `orthogonal_weight_norm`, which builds and registers it.
+
+    Args:
+        weight: the tensor to be normalized, which tells shape, type and device: `(out, in/groups, *kernel)`.
+        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        groups, transposed: the layout of a convolution's weight.
+        constant_row: a row that is left as it is and gets no gradient (an embedding's padding); None for none.
+        label: how messages name the weight.
+
+    Raises:
+        TypeError, ValueError: as `orthogonal_weight_norm`.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> on.OrthogonalWeightNorm(torch.empty(64, 64), group_size=32)
+        OrthogonalWeightNorm(2 groups of 32 rows, orthonormal within a group; limit 63, centred, scale=False)
+
+    Source: equation (3) of the paper; Mathematics (2).
+    """
+
+    mapped_together = True
+    """Whether `cached(together=True)` may compute its rows with those of other weights, by `functional` alone."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        *,
+        group_size: int | None = None,
+        center: bool = True,
+        grouping: str = "balanced",
+        scale: bool | float = False,
+        blocks: int | Sequence[int] | None = None,
+        method: str = "auto",
+        groups: int = 1,
+        transposed: bool = False,
+        constant_row: int | None = None,
+        label: str = "the weight",
+    ) -> None:
+        super().__init__()
+        check_weight(weight, label)
+        check_center(center)
+        choose_method(method, weight.device)
+        self.shape: tuple[int, ...] = tuple(weight.shape)
+        self.label: str = label
+        self.groups: int = groups
+        self.transposed: bool = transposed
+        self.constant_row: int | None = constant_row
+        _, n, d = self.rows(weight.detach()).shape
+        self.center: bool = center
+        self.method: str = method
+        self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
+        self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
+        self.limit: int = row_limit(d, center)
+        try:
+            self.sizes: tuple[int, ...] = tuple(
+                size
+                for block in block_sizes(n, blocks, groups)
+                for size in group_sizes(block, d, group_size=group_size, center=center, grouping=grouping)
+            )
+        except ValueError as error:
+            raise ValueError(f"{label}: {error}") from None
+        if center and d == 2:
+            warnings.warn(
+                f"{label} has rows of 2 entries, which centring leaves no freedom: each becomes +-(0.707, -0.707) and "
+                "the layer learns nothing. Use center=False, or leave this weight as it is.",
+                stacklevel=3,
+            )
+        self.scale: nn.Parameter | float | bool = _make_scale(scale, groups * n, weight)
+
+    def forward(self, V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""
+        if torch.compiler.is_compiling():
+            return self._weight(V)
+        return look_up(self, V, lambda: self._weight(V))
+
+    def sources(self, V: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors that the weight is computed from."""
+        return (V, self.scale) if isinstance(self.scale, Tensor) else (V,)
+
+    def _weight(self, V: Tensor) -> Tensor:
+        return self.weight_of(self.orthonormal_rows(V), V)
+
+    def weight_of(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the weight, of the shape of `V`, whose orthonormal rows are the given ones."""
+        scale = self.factor()
+        if isinstance(scale, Tensor):
+            rows = rows * scale.view(*rows.shape[:-1], 1)
+        elif scale is not False:
+            rows = rows * scale
+        return self.assemble(rows, V)
+
+    def factor(self) -> Tensor | float | bool:
+        """Return the scale g that the orthonormal rows are multiplied by; False for none."""
+        return self.scale
+
+    def key(self) -> Hashable:
+        """Return what decides the weight besides V and the values of a learned scale."""
+        return self.rows_key(), self.method, self.scale if not isinstance(self.scale, Tensor) else "learned"
+
+    def rows_key(self) -> Hashable:
+        """Return what decides the orthonormal rows besides V, but for how they are computed."""
+        return self.sizes, self.center, self.groups, self.transposed, self.constant_row
+
+    def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
+        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.
+
+        Raises:
+            TypeError: if `V` is sharded among ranks, so that this process has only some of its rows.
+        """
+        if getattr(V, "device_mesh", None) is not None:
+            raise TypeError(_sharded(self.label))
+        rows = as_rows(V, groups=self.groups, transposed=self.transposed)
+        if self.constant_row is None:
+            return rows
+        return torch.cat([rows[:, : self.constant_row], rows[:, self.constant_row + 1 :]], dim=1)
+
+    def assemble(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the tensor of the shape of `V` whose `rows` are the given ones; a constant row comes from `V`."""
+        if self.constant_row is not None:
+            i = self.constant_row
+            rows = torch.cat([rows[:, :i], V.detach()[None, i : i + 1], rows[:, i:]], dim=1)
+        return from_rows(rows, V.shape, transposed=self.transposed)
+
+    def orthonormal_rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
+        """Return the orthonormal rows before the scale, one matrix for each of a convolution's groups."""
+        return orthonormalize_groups(self.rows(V), self.sizes, center=self.center, method=self.method)
+
+    def right_inverse(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the V that stands for `weight`: itself, so the layer becomes the orthonormal matrix nearest to it.
+
+        A learnable scale takes the norms of the rows. Directions that `weight` has lost (zero or dependent rows) are
+        completed by fixed ones, with a warning.
+
+        Raises:
+            TypeError: if `weight` is not a tensor of floating numbers.
+            ValueError: if it has another shape.
+        """
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"{self.label} must be a tensor of the shape {self.shape}; got {type(weight).__name__}.")
+        if tuple(weight.shape) != self.shape:
+            raise ValueError(
+                f"{self.label} has the shape {self.shape}; got a tensor of shape {tuple(weight.shape)} for it. "
+                "Assign one of the same shape, or build another layer."
+            )
+        check_weight(weight, self.label)
+        # torch lets V share the memory of what is returned here: right for the module's own parameter when the
+        # parametrization is registered, but a tensor assigned later (`layer.weight = X`) belongs to the caller.
+        own = weight if isinstance(weight, nn.Parameter) else weight.clone()
+        V = own if weight.is_meta else self.complete(own)
+        # Last: nothing is changed where the value is refused, or a warning is raised.
+        if isinstance(self.scale, Tensor):
+            with torch.no_grad():
+                self.scale.copy_(row_norms(self.rows(weight.detach())).flatten())
+        return V
+
+    def complete(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return `weight` with the directions that it has lost filled by fixed ones, with a warning that says so."""
+        rows = self.rows(weight.detach())
+        if not bool(torch.isfinite(rows).all()):
+            warnings.warn(
+                f"{self.label} has entries that are not finite; every group of rows with one computes with NaN. "
+                "Initialise it anew (reset_parameters), or load a sound checkpoint.",
+                stacklevel=2,
+            )
+        parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
+        lost = sum(count for _, count in parts)
+        if lost == 0:
+            return weight
+        warnings.warn(
+            f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent rows); "
+            "they start from fixed orthonormal rows. Scale the layer's output, or leave it out of the conversion, "
+            "where it has to start from zero.",
+            stacklevel=2,
+        )
+        completed = torch.cat([V for V, _ in parts]).view(rows.shape)
+        return self.assemble(completed, weight)
+
+    def describe_groups(self) -> str:
+        """Return the groups in words: "2 groups of 32 rows"."""
+        counts = Counter(self.sizes)
+        text = " and ".join(
+            f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}" for size, count in counts.items()
+        )
+        text = text or "no rows"
+        return text if self.groups == 1 else f"{text} in each of {self.groups} convolution groups"
+
+    def _options(self) -> str:
+        sizes = " + ".join(f"{count} x {size}" for size, count in runs_of_equal_size(self.sizes))
+        return f"groups of {sizes} rows, {'centred' if self.center else 'not centred'}"
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        note_options(destination, prefix, self._options())
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest, **named)
+        key = prefix.replace("parametrizations.", "").removesuffix(".0.")
+        warn_of_other_options(local_metadata, self._options(), key)
+
+    def extra_repr(self) -> str:
+        """Return what the printed module shows: groups, limit, centring, scale."""
+        centred = "centred" if self.center else "not centred"
+        scale = "learnable" if isinstance(self.scale, Tensor) else self.scale
+        return f"{self.describe_groups()}, orthonormal within a group; limit {self.limit}, {centred}, scale={scale}"
+
+
+def _sharded(label: str) -> str:
+    return (
+        f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert the "
+        "model (orthogonalize_) before sharding it, read its weights inside the forward of a module that fully_shard "
+        "wraps, shard it with orthonorm.distributed, or gather its state and load that into an unsharded model."
+    )
+
+
+def _make_scale(scale: bool | float, rows: int, weight: Tensor) -> nn.Parameter | float | bool:
+    check_scale(scale)
+    if not isinstance(scale, bool):
+        return float(scale)
+    trains = weight.requires_grad or not isinstance(weight, nn.Parameter)  # a frozen layer stays frozen
+    return nn.Parameter(torch.ones(rows, dtype=weight.dtype, device=weight.device), trains) if scale else False

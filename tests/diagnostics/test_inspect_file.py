@@ -1,0 +1,209 @@
+"""`inspect_file`: the table of `inspect` for a file, and a clear word for what is no file of weights."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import orthonorm as on
+from orthonorm.diagnostics._files import owners_in_file
+
+CONFIG = on.OLMConfig(group_size=4, scale=True)
+
+
+def network() -> nn.Module:
+    parts = [nn.Conv2d(3, 8, 3), nn.Linear(8, 6), nn.LSTM(6, 5), nn.MultiheadAttention(6, 2), nn.Linear(5, 2)]
+    model = nn.ModuleList(parts)
+    return on.orthogonalize_(model, CONFIG, lambda _, fqn: fqn in {"0", "1", "2", "3"})
+
+
+def save_safetensors(state: dict[str, torch.Tensor], path: Path) -> Path:
+    safetensors.torch.save_file(state, path.with_suffix(".safetensors"))
+    return path.with_suffix(".safetensors")
+
+
+def save_pt(state: dict[str, torch.Tensor], path: Path) -> Path:
+    torch.save(state, path.with_suffix(".pt"))
+    return path.with_suffix(".pt")
+
+
+def save_nested(state: dict[str, torch.Tensor], path: Path) -> Path:
+    torch.save({"epoch": 3, "state_dict": state}, path.with_suffix(".ckpt"))
+    return path.with_suffix(".ckpt")
+
+
+@pytest.mark.parametrize("save", [save_safetensors, save_pt, save_nested], ids=lambda save: save.__name__)
+def test_a_converted_models_file_has_the_models_table(save: Callable, tmp_path: Path):
+    model = network()
+    path = save(model.state_dict(), tmp_path / "model")
+    assert {row.weight: row for row in on.inspect_file(path, CONFIG).layers} == {
+        row.weight: row for row in on.inspect(model).layers
+    }
+
+
+def padded() -> nn.Module:
+    return nn.ModuleList([nn.Embedding(7, 4, padding_idx=2), nn.EmbeddingBag(5, 9, padding_idx=0), nn.Linear(4, 3)])
+
+
+def transposed() -> nn.Module:
+    return nn.ModuleList([nn.ConvTranspose1d(6, 4, 3), nn.ConvTranspose2d(4, 6, 3, groups=2), nn.Conv2d(4, 6, 3)])
+
+
+def recurrent() -> nn.Module:
+    cells = [nn.LSTMCell(6, 4), nn.GRUCell(3, 5), nn.RNNCell(7, 4)]
+    return nn.ModuleList([nn.LSTM(6, 4, num_layers=2, bidirectional=True), nn.GRU(4, 6), nn.RNN(5, 3), *cells])
+
+
+def projected() -> nn.Module:
+    return nn.ModuleList([nn.LSTM(7, 5, proj_size=3)])
+
+
+# Without a scale nothing says which tables have padding and which kernels are transposed.
+TOLD = [
+    (padded, True), (transposed, True), (recurrent, True), (recurrent, False), (projected, True), (projected, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("group_size", [None, 3])
+@pytest.mark.parametrize(("make", "scale"), TOLD, ids=[f"{make.__name__}, scale={scale}" for make, scale in TOLD])
+def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
+    make: Callable[[], nn.Module], scale: bool, group_size: int | None, tmp_path: Path
+):
+    config = on.OLMConfig(input_weights=True, scale=scale, group_size=group_size)
+    model = on.orthogonalize_(make(), config, lambda _, fqn: fqn != "")
+    found = on.inspect_file(save_pt(model.state_dict(), tmp_path / "model"), config)
+    assert {row.weight: row for row in found.layers} == {row.weight: row for row in on.inspect(model).layers}
+
+
+def test_the_owners_of_a_file_are_those_of_its_free_matrices(tmp_path: Path):
+    model = on.orthogonalize_(
+        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4)), on.OLMConfig(scale=True), lambda _, fqn: fqn != ""
+    )
+    found = owners_in_file(save_pt(model.state_dict() | {"aside.original": torch.ones(3, 5)}, tmp_path / "model"))
+    assert [(key, tuple(V.shape), owner.sizes) for key, owner, V in found] == [
+        ("0.weight", (6, 8), (6,)),
+        ("1.weight", (4, 6), (4,)),
+    ]
+
+
+@pytest.mark.parametrize(("shape", "entries"), [((7, 4), 6), ((7, 4), 3), ((6, 4, 3), 10), ((6, 4, 3), 16)])
+def test_a_scale_that_fits_no_layout_is_refused_by_name(shape: tuple[int, ...], entries: int, tmp_path: Path):
+    keys = ("parametrizations.weight.original", "parametrizations.weight.0.scale")
+    state = {f"table.{keys[0]}": torch.ones(shape), f"table.{keys[1]}": torch.ones(entries)}
+    with pytest.raises(ValueError, match=rf"table\.weight has a scale of {entries} entries.*Leave it out by a filter"):
+        on.inspect_file(save_pt(state, tmp_path / "model"))
+
+
+def test_a_folded_models_file_shows_which_weights_are_orthogonal(tmp_path: Path):
+    plain = on.fold(network())
+    table = {row.weight: row for row in on.inspect_file(save_pt(plain.state_dict(), tmp_path / "m"), CONFIG).layers}
+    orthogonal = {"0.weight", "1.weight", "2.weight_hh_l0", "3.in_proj_weight", "3.out_proj.weight"}
+    assert set(table) == orthogonal | {"2.weight_ih_l0", "4.weight"}
+    assert {key for key, row in table.items() if row.error < 1e-6} == orthogonal
+    norms = plain[1].weight.detach().norm(dim=1)  # type: ignore[index]
+    assert table["1.weight"].scale == f"{float(norms.min()):.3g} to {float(norms.max()):.3g}"
+
+
+class Trap:
+    ran = False
+
+    def __reduce__(self) -> tuple:
+        return (setattr, (Trap, "ran", True))
+
+
+def write_text(path: Path) -> Path:
+    path.write_text("no weights")
+    return path
+
+
+def write_code(path: Path) -> Path:
+    torch.save({"weight": Trap()}, path)
+    return path
+
+
+def write_biases(path: Path) -> Path:
+    return save_pt({"bias": torch.zeros(3)}, path)
+
+
+def write_number(path: Path) -> Path:
+    torch.save(3, path)
+    return path
+
+
+def write_sparse(path: Path) -> Path:
+    return save_pt({"weight": torch.eye(4).to_sparse()}, path)
+
+
+def write_meta(path: Path) -> Path:
+    return save_pt({"weight": torch.empty(4, 9, device="meta")}, path)
+
+
+def write_meta_of_a_converted_model(path: Path) -> Path:
+    return save_pt(on.OrthogonalLinear(9, 4, device="meta", scale=True).state_dict(), path)
+
+
+def write_broken_safetensors(path: Path) -> Path:
+    return write_text(path.with_suffix(".safetensors"))
+
+
+WRONG = [
+    pytest.param(lambda path: path, FileNotFoundError, "there is no file", id="missing"),
+    pytest.param(write_text, ValueError, "cannot be read as weights", id="text"),
+    pytest.param(write_code, ValueError, "a pickled model is not read", id="code"),
+    pytest.param(write_biases, ValueError, "holds no matrix: 1 tensors", id="no matrix"),
+    pytest.param(
+        write_sparse,
+        ValueError,
+        "holds no matrix: 1 tensors, none a dense one",
+        id="sparse",
+        marks=pytest.mark.filterwarnings("ignore::UserWarning"),  # torch's, on reading
+    ),
+    pytest.param(write_meta, ValueError, "weight was saved from the meta device", id="meta"),
+    pytest.param(write_meta_of_a_converted_model, ValueError, "weight was saved from the meta device", id="meta V"),
+    pytest.param(write_number, ValueError, "holds a int, not a state_dict", id="no dictionary"),
+    pytest.param(write_broken_safetensors, ValueError, "not a whole .safetensors", id="broken"),
+]
+
+
+@pytest.mark.parametrize(("write", "exception", "message"), WRONG)
+def test_wrong_files(write: Callable[[Path], Path], exception: type[Exception], message: str, tmp_path: Path):
+    with warnings.catch_warnings(), pytest.raises(exception, match=message):
+        on.inspect_file(write(tmp_path / "model"))
+    assert not Trap.ran
+
+
+def test_a_tensor_without_rows_gets_no_row(tmp_path: Path):
+    torch.save({"none.weight": torch.zeros(0, 5), "w": torch.randn(4, 9)}, tmp_path / "model.pt")
+    assert [row.weight for row in on.inspect_file(tmp_path / "model.pt").layers] == ["w"]
+    assert [key for key, _, _ in owners_in_file(tmp_path / "model.pt")] == ["w"]
+
+
+@pytest.mark.parametrize("name", ["0.weight", "weight_hh_l0"])
+def test_a_free_matrix_without_rows_has_a_row_that_says_so(name: str, tmp_path: Path):
+    key = f"{name.replace('weight', 'parametrizations.weight')}.original"
+    torch.save({key: torch.zeros(0, 5)}, tmp_path / "model.pt")
+    (row,) = on.inspect_file(tmp_path / "model.pt").layers
+    assert (row.shape, row.error, row.norm) == ((0, 5), 0.0, 0.0)
+
+
+def test_a_zero_row_counts_as_an_error_of_one(tmp_path: Path):
+    W = torch.eye(4, 9)
+    W[2] = 0
+    torch.save({"w": W}, tmp_path / "model.pt")
+    (row,) = on.inspect_file(tmp_path / "model.pt").layers
+    assert row.error == 1.0
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_float8_is_looked_at_in_float32(scaled: bool, tmp_path: Path):
+    state = on.OrthogonalLinear(9, 4, scale=scaled).state_dict()
+    eight = {key: value.to(torch.float8_e4m3fn) for key, value in state.items()}
+    torch.save(eight, tmp_path / "eight.pt")
+    torch.save({key: value.float() for key, value in eight.items()}, tmp_path / "same.pt")
+    tables = [str(on.inspect_file(tmp_path / name)) for name in ("eight.pt", "same.pt")]
+    assert tables[0] == tables[1]
+    assert [V.dtype for _, _, V in owners_in_file(tmp_path / "eight.pt")] == [torch.float32]

@@ -101,4 +101,4 @@ def test_the_types_of_all_public_names_are_known(built: Path):
     unknown = re.findall(r"^orthonorm\.\S+\n.* error: .*$", done.stdout, re.MULTILINE)
     assert unknown == []
     assert "Type completeness score: 100%" in done.stdout
-    assert int(re.findall(r'^Symbols exported by "orthonorm": (\d+)$', done.stdout, re.MULTILINE)[0]) > 1000
+    assert int(re.findall(r'^Symbols exported by "orthonorm": (\d+)$', done.stdout, re.MULTILINE)[0]) > 100

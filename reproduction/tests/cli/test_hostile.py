@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-import orthonorm
+import orthonorm_paper
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record, read_record, record_path, work_path, write_record
 from orthonorm_paper.records.run import Run
@@ -192,7 +192,7 @@ def loads(tree: ast.AST) -> list[ast.Call]:
 
 
 def test_no_file_is_read_by_running_it():
-    package = Path(str(orthonorm.__file__)).parent
+    package = Path(str(orthonorm_paper.__file__)).parent
     found: dict[str, set[str]] = {}
     for path in package.rglob("*.py"):
         for call in loads(ast.parse(path.read_text())):
@@ -201,4 +201,4 @@ def test_no_file_is_read_by_running_it():
             if name.startswith(("torch.", "pickle.", "joblib.", "np.")) and not safe:
                 found.setdefault(str(path.relative_to(package)), set()).add(name)
     # What the processes of one run say to each other, in a folder that only they can read.
-    assert found == {"paper/launch.py": {"pickle.loads"}}
+    assert found == {"training/launch.py": {"pickle.loads"}}

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from orthonorm.functional._inverse_sqrt import root
 from orthonorm.functional._methods import METHODS
-from orthonorm.functional.fused._inverse_sqrt import kernel_takes
 
 from .timing import interleaved_medians, machine
 
@@ -18,10 +17,7 @@ BATCHES = [(8, 64), (64, 64), (8, 128)]
 
 
 def bench_roots(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
-    """Return the times of the root and of its adjoint, relative to batched `eigh`, each with its error.
-
-    "fused" has a row where its kernels run, that is, on a CUDA device with Triton; elsewhere it would be "newton".
-    """
+    """Return the times of the root and of its adjoint, relative to batched `eigh`, each with its error."""
     where = torch.device(device)
     rows = [row for count, n in BATCHES for row in _rows(count, n, where, rounds)]
     return {"benchmark": "roots", "machine": machine(where), "rounds": rounds, "rows": rows}
@@ -31,10 +27,9 @@ def _rows(count: int, n: int, device: torch.device, rounds: int) -> list[dict[st
     generator = torch.Generator().manual_seed(0)
     X, A = (torch.randn(count, n, m, generator=generator, dtype=torch.float64).to(device) for m in (4 * n, n))
     Sigma = torch.bmm(X, X.mT)
-    methods = [name for name in METHODS if name != "fused" or (device.type == "cuda" and kernel_takes(Sigma))]
-    factors = {name: root(Sigma, name) for name in methods}
-    runs = {f"{name}, root": (lambda name=name: root(Sigma, name)) for name in methods}
-    runs |= {f"{name}, adjoint": (lambda name=name: _adjoint(name, factors[name], A)) for name in methods}
+    factors = {name: root(Sigma, name) for name in METHODS}
+    runs = {f"{name}, root": (lambda name=name: root(Sigma, name)) for name in METHODS}
+    runs |= {f"{name}, adjoint": (lambda name=name: _adjoint(name, factors[name], A)) for name in METHODS}
     medians = interleaved_medians(runs, device=device, rounds=rounds)
     eye = torch.eye(n, dtype=torch.float64, device=device)
     return [

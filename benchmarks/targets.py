@@ -121,7 +121,6 @@ TARGETS: Sequence[Target] = (
 
 _ON_A_GPU = (
     "VGG at batch 256 and WRN-28-10 at batch 128 at most 1.05 times plain, float32 and bf16, eager and compiled",
-    "the fused root at least 5 times as fast as batched eigh",
 )
 
 

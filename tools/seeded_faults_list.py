@@ -582,21 +582,7 @@ FAULTS: tuple[Fault, ...] = (
         file="src/orthonorm/functional/_methods.py",
         old="1 - lower > 1e-15",
         new="1 - lower > 1e-16",
-        tests=("tests/functional/test_fused.py::test_the_number_of_steps_follows_the_interval",),
-    ),
-    Fault(
-        name="the kernel of the Lyapunov equation adds where it should subtract",
-        file="src/orthonorm/functional/fused/_kernels.py",
-        old="_add_product(cubic, AB, A, rows, columns, -1, N, DEPTH)",
-        new="_add_product(cubic, AB, A, rows, columns, 1, N, DEPTH)",
-        tests=("tests/functional/test_fused.py::test_the_kernels_under_the_interpreter",),
-    ),
-    Fault(
-        name="the kernel of the root reads what other threads may not have written",
-        file="src/orthonorm/functional/fused/_kernels.py",
-        old="_write_factor(T, Z, Y, mu, N, TILE, DEPTH)\n        tl.debug_barrier()",
-        new="_write_factor(T, Z, Y, mu, N, TILE, DEPTH)",
-        tests=("tests/functional/test_fused.py::test_the_kernels_compile_within_a_gpus_means",),
+        tests=("tests/functional/test_methods.py::test_the_number_of_steps_follows_the_interval",),
     ),
     Fault(
         name="there is no floor under the eigenvalues",
@@ -610,7 +596,7 @@ FAULTS: tuple[Fault, ...] = (
         file="src/orthonorm/functional/_methods.py",
         old='return "eigh" if device.type in ("cpu", "meta") else "newton"',
         new='return "eigh"',
-        tests=("tests/functional/test_fused.py::test_auto_goes_by_the_device_and_is_never_fused",),
+        tests=("tests/functional/test_methods.py::test_auto_goes_by_the_device",),
     ),
     Fault(
         name="the root of what is not finite is not NaN",

@@ -116,7 +116,6 @@ def test_scaling_names_its_series(monkeypatch):
 def test_the_roots_are_compared_by_the_methods_that_run_here(monkeypatch):
     monkeypatch.setattr(roots, "BATCHES", [(2, 16)])
     rows = roots.bench_roots(rounds=1)["rows"]
-    # Without a GPU "fused" is "newton", and gets no row.
     assert [row["method"] for row in rows] == ["eigh", "newton"]
     assert rows[0]["times eigh"] == rows[0]["times eigh's"] == 1
     assert max(row[f"error of the {part}"] for row in rows for part in ("root", "adjoint")) < 1e-12

@@ -417,7 +417,7 @@ CONFIGS = {
     "unknown method": (
         {"method": "svd"},
         ValueError,
-        r"method must be one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'",
+        r"method must be one of 'auto', 'eigh', 'newton'; got 'svd'",
     ),
     "scale zero": ({"scale": 0.0}, ValueError, r"scale must be False, True .* or a positive number; got 0\.0"),
     "scale infinite": ({"scale": float("inf")}, ValueError, r"a positive number; got inf"),

@@ -579,7 +579,7 @@ WRONG = {
     "group of true": (norm(group_size=True), TypeError, r"whole number or None; got True"),
     "group of none": (norm(group_size=0), ValueError, r"at least 1, or None for the limit; got 0"),
     "unknown grouping": (norm(grouping="even"), ValueError, r"one of 'balanced', 'tail'; got 'even'"),
-    "unknown method": (norm(method="svd"), ValueError, r"one of 'auto', 'eigh', 'newton', 'fused'; got 'svd'"),
+    "unknown method": (norm(method="svd"), ValueError, r"one of 'auto', 'eigh', 'newton'; got 'svd'"),
     "sparse table": (norm(nn.Embedding(3, 4, sparse=True)), ValueError, r"weight of Embedding: .*Set sparse=False"),
     "renormalised table": (
         norm(nn.EmbeddingBag(3, 4, max_norm=1.0)),

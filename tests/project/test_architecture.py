@@ -151,9 +151,6 @@ def test_no_module_imports_itself_through_others():
 
 # What reads or serves another package's things imports that package, at call or on use: an extra, not the library.
 EXTRAS_OF = {
-    # Triton comes with torch's CUDA wheels; both are imported when a kernel is launched.
-    "orthonorm.functional.fused._kernels": {"triton"},
-    "orthonorm.functional.fused._launch": {"triton"},
     "orthonorm.diagnostics._files": {"safetensors"},
     "orthonorm.integrations.lightning": {"lightning"},
     "orthonorm.cli._plan": {"torchvision"},
@@ -267,7 +264,7 @@ def test_importing_the_library_imports_no_extra():
     loaded = set(done.stdout.split())
     assert "orthonorm" in loaded
     # Torch itself may bring the last two.
-    unwanted = (PAPER_DEPENDENCIES | {"beartype", "sklearn", "pandas", "triton", "safetensors"}) - {
+    unwanted = (PAPER_DEPENDENCIES | {"beartype", "sklearn", "pandas", "safetensors"}) - {
         "orthonorm",
         "torch",
         "jaxtyping",

@@ -26,8 +26,8 @@ class OLMConfig:
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         scale: False; True for a learned factor a row that starts at the norms of the rows; or a fixed number.
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`, which is `"eigh"` on the CPU
-            and `"newton"` elsewhere.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
+            `"newton"` elsewhere.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (the q, k and v of a fused
             projection, heads); None for what the type of the layer says.
         input_weights: also take `weight_ih` of recurrent layers, not only `weight_hh`.

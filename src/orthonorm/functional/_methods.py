@@ -11,8 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from orthonorm.functional.fused._inverse_sqrt import kernel_adjoint, kernel_lyapunov, kernel_root, kernel_takes
-
 __all__ = ["METHODS", "Method", "choose_method", "relative_floor"]
 
 # Note [the relative floor]
@@ -119,37 +117,9 @@ def _newton_adjoint(P: Tensor, A: Tensor, basis: Tensor, bound: Tensor) -> Tenso
     return P @ _newton_lyapunov(P, PA + PA.mT, basis, bound)
 
 
-# Note [the fused method]
-# The iterations of "newton", all steps of one matrix by one program of a CUDA kernel: one launch instead of three
-# products a step, six for the Lyapunov equation. Where no kernel runs (fused_root.py) it is "newton", to the last bit.
-
-
-def _fused_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    if not kernel_takes(Sigma):
-        return _newton_root(Sigma)
-    floor = relative_floor(Sigma.dtype)
-    P, bound = kernel_root(Sigma, floor, len(_newton_scales(floor**0.5)))
-    return P, torch.eye(P.shape[-1], dtype=P.dtype, device=P.device).expand_as(P), bound
-
-
-def _fused_lyapunov(P: Tensor, Q: Tensor, basis: Tensor, bound: Tensor) -> Tensor:
-    if not kernel_takes(P):
-        return _newton_lyapunov(P, Q, basis, bound)
-    floor = _lyapunov_floor(P)
-    return kernel_lyapunov(P, Q, bound, floor, len(_newton_scales(floor**0.5)))
-
-
-def _fused_adjoint(P: Tensor, A: Tensor, basis: Tensor, bound: Tensor) -> Tensor:
-    if not kernel_takes(P):
-        return _newton_adjoint(P, A, basis, bound)
-    floor = _lyapunov_floor(P)
-    return kernel_adjoint(P, A, bound, floor, len(_newton_scales(floor**0.5)))
-
-
 METHODS: dict[str, Method] = {
     "eigh": Method(_eigh_root, _eigh_lyapunov, _eigh_adjoint),
     "newton": Method(_newton_root, _newton_lyapunov, _newton_adjoint),
-    "fused": Method(_fused_root, _fused_lyapunov, _fused_adjoint),
 }
 
 
@@ -157,7 +127,7 @@ def choose_method(method: str, device: torch.device) -> str:
     """Return the table's key for `method`, resolving "auto".
 
     "auto" is "eigh" on the CPU and "newton" on an accelerator, where a batched eigendecomposition serialises while
-    matrix products do not. It is never "fused", whose kernels no GPU has timed or run yet.
+    matrix products do not.
 
     Raises:
         ValueError: if `method` is neither "auto" nor a key of the table.

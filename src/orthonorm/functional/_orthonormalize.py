@@ -33,8 +33,8 @@ def orthonormalize(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`, which is `"eigh"` on the CPU
-            and `"newton"` elsewhere.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
+            `"newton"` elsewhere.
 
     Returns:
         `W`, of the shape and type of `V`. Where rows of a group are dependent its lost directions come out small

@@ -68,8 +68,8 @@ def orthogonal_weight_norm(
         scale: False; True for a learned factor a row that starts at the norms of the rows (frozen where the weight
             is); or a fixed number.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`, which is `"eigh"` on the CPU
-            and `"newton"` elsewhere.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
+            `"newton"` elsewhere.
 
     Returns:
         The module.

@@ -2,6 +2,7 @@
 
 from . import functional as functional
 from .convert import OLMConfig as OLMConfig
+from .convert import OrthogonalConfig as OrthogonalConfig
 from .convert import default_filter as default_filter
 from .convert import fold as fold
 from .convert import fold_ as fold_

@@ -1,17 +1,17 @@
 """Linear and convolutional layers with orthogonal weights: torch's own classes with one parametrization.
 
 Every constructor argument of torch's class is accepted, in torch's order; the keyword-only ones are those of
-`orthogonal_weight_norm`. A learned scale starts at 1.
+`orthogonal_weight_norm`.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from orthonorm.parametrizations._registration import orthogonal_weight_norm
-from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
+from orthonorm.functional._option_types import Grouping, MethodName, Tall
+from orthonorm.parametrizations._options import Blocks, Initial, Options, Scale
+from orthonorm.parametrizations._registration import make_orthogonal
 
 __all__ = [
     "OrthogonalConv1d",
@@ -25,26 +25,6 @@ __all__ = [
 
 Device = torch.device | str | int | None
 Size = int | tuple[int, ...]
-Blocks = int | Sequence[int] | None
-
-
-def _make_orthogonal(
-    module: nn.Module,
-    group_size: int | None,
-    center: bool,
-    grouping: str,
-    scale: bool | float,
-    blocks: Blocks,
-    method: str,
-) -> None:
-    orthogonal_weight_norm(
-        module, group_size=group_size, center=center, grouping=grouping, scale=scale, blocks=blocks, method=method
-    )
-    owner = module.parametrizations["weight"][0]  # type: ignore[index]
-    assert isinstance(owner, OrthogonalWeightNorm)
-    owner.unit_start = True
-    if isinstance(owner.scale, Tensor):
-        nn.init.ones_(owner.scale)
 
 
 class OrthogonalLinear(nn.Linear):
@@ -52,7 +32,7 @@ class OrthogonalLinear(nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as in `torch.nn.Linear`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -75,14 +55,18 @@ class OrthogonalLinear(nn.Linear):
         dtype: torch.dtype | None = None,
         *,
         group_size: int | None = None,
-        center: bool = True,
-        grouping: str = "balanced",
-        scale: bool | float = False,
+        center: bool = False,
+        grouping: Grouping = "balanced",
+        tall: Tall = "groups",
+        scale: Scale = None,
+        initial: Initial = "orthonormal",
         blocks: Blocks = None,
-        method: str = "auto",
+        method: MethodName = "auto",
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
-        _make_orthogonal(self, group_size, center, grouping, scale, blocks, method)
+        options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
+                          initial=initial, blocks=blocks, method=method)  # fmt: skip
+        make_orthogonal(self, options)
 
 
 class _OrthogonalConv:
@@ -103,15 +87,19 @@ class _OrthogonalConv:
         dtype: torch.dtype | None = None,
         *,
         group_size: int | None = None,
-        center: bool = True,
-        grouping: str = "balanced",
-        scale: bool | float = False,
+        center: bool = False,
+        grouping: Grouping = "balanced",
+        tall: Tall = "groups",
+        scale: Scale = None,
+        initial: Initial = "orthonormal",
         blocks: Blocks = None,
-        method: str = "auto",
+        method: MethodName = "auto",
     ) -> None:
         arguments = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode)
         super().__init__(*arguments, device, dtype)  # pyright: ignore[reportCallIssue]  (the next base is torch's)
-        _make_orthogonal(self, group_size, center, grouping, scale, blocks, method)  # type: ignore[arg-type]
+        options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
+                          initial=initial, blocks=blocks, method=method)  # fmt: skip
+        make_orthogonal(self, options)  # type: ignore[arg-type]
 
 
 class _OrthogonalConvTranspose:
@@ -133,11 +121,13 @@ class _OrthogonalConvTranspose:
         dtype: torch.dtype | None = None,
         *,
         group_size: int | None = None,
-        center: bool = True,
-        grouping: str = "balanced",
-        scale: bool | float = False,
+        center: bool = False,
+        grouping: Grouping = "balanced",
+        tall: Tall = "groups",
+        scale: Scale = None,
+        initial: Initial = "orthonormal",
         blocks: Blocks = None,
-        method: str = "auto",
+        method: MethodName = "auto",
     ) -> None:
         super().__init__(
             in_channels,  # pyright: ignore[reportCallIssue]
@@ -153,7 +143,9 @@ class _OrthogonalConvTranspose:
             device,
             dtype,
         )
-        _make_orthogonal(self, group_size, center, grouping, scale, blocks, method)  # type: ignore[arg-type]
+        options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
+                          initial=initial, blocks=blocks, method=method)  # fmt: skip
+        make_orthogonal(self, options)  # type: ignore[arg-type]
 
 
 class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
@@ -165,7 +157,7 @@ class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv1d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -189,7 +181,7 @@ class OrthogonalConv2d(_OrthogonalConv, nn.Conv2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv2d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -213,7 +205,7 @@ class OrthogonalConv3d(_OrthogonalConv, nn.Conv3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv3d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -236,7 +228,7 @@ class OrthogonalConvTranspose1d(_OrthogonalConvTranspose, nn.ConvTranspose1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose1d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -259,7 +251,7 @@ class OrthogonalConvTranspose2d(_OrthogonalConvTranspose, nn.ConvTranspose2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose2d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -282,7 +274,7 @@ class OrthogonalConvTranspose3d(_OrthogonalConvTranspose, nn.ConvTranspose3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose3d`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`; learned scales start at 1.
+        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.

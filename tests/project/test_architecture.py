@@ -23,7 +23,7 @@ REPRODUCTION = tomllib.loads((ROOT / "reproduction/pyproject.toml").read_text())
 LIBRARY: dict[str, set[str]] = {
     "functional": set(),
     "_nearest_name": set(),
-    "parametrizations": {"functional"},
+    "parametrizations": {"functional", "_nearest_name"},
     "layers": {"functional", "parametrizations"},
     "convert": {"functional", "parametrizations", "_nearest_name"},
     "optim": {"functional", "_nearest_name"},

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from orthonorm.convert import OLMConfig
+from orthonorm.convert import OrthogonalConfig
 from orthonorm.diagnostics import inspect_file
 
 __all__ = ["add_to", "inspect"]
@@ -29,15 +29,15 @@ def add_to(commands: Any) -> None:
     add(
         "--center",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="whether rows are centred first (default: --center)",
+        default=False,
+        help="whether rows are centred first (default: --no-center)",
     )
     parser.set_defaults(run=inspect)
 
 
 def inspect(options: argparse.Namespace) -> str:
     """Return what the command prints."""
-    config = OLMConfig(
+    config = OrthogonalConfig(
         group_size=options.group_size, grouping=options.grouping, blocks=options.blocks, center=options.center
     )
     return str(inspect_file(options.file, config, filter_fn=_matcher(options.only) if options.only else None))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from orthonorm.convert import OLMConfig, orthogonalize_
+from orthonorm.convert import OrthogonalConfig, orthogonalize_
 from orthonorm.diagnostics._files import owners_in_file
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def plan(options: argparse.Namespace) -> str:
     """Return what the command prints."""
     from orthonorm.distributed._plan import plan_weights
 
-    weights = weights_of(options.model, OLMConfig(group_size=options.group_size or None))
+    weights = weights_of(options.model, OrthogonalConfig(group_size=options.group_size or None))
     lines = [str(plan_weights(weights, options.ranks, setup=options.setup, bucket_mib=options.bucket_mib))]
     if _is_file(options.model):
         lines.append(f"taken from the file: every V, or if none every matrix, a classifier's too ({_named(weights)})")
@@ -61,7 +61,7 @@ def _named(weights: "list[GroupedWeight]") -> str:
     return last if len(weights) == 1 else f"{weights[0].key} to {last}"
 
 
-def weights_of(model: str, config: OLMConfig) -> "list[GroupedWeight]":
+def weights_of(model: str, config: OrthogonalConfig) -> "list[GroupedWeight]":
     """Return the orthogonal weights that a model of torchvision, or a file of weights, would have.
 
     Args:
@@ -75,7 +75,7 @@ def weights_of(model: str, config: OLMConfig) -> "list[GroupedWeight]":
 
     Example:
         >>> import orthonorm as on
-        >>> [weight.key for weight in weights_of("alexnet", on.OLMConfig())][:2]
+        >>> [weight.key for weight in weights_of("alexnet", on.OrthogonalConfig())][:2]
         ['features.0.weight', 'features.3.weight']
     """
     from orthonorm.distributed._shared_weights import describe

@@ -2,6 +2,7 @@
 
 from ._choice import default_filter as default_filter
 from ._config import OLMConfig as OLMConfig
+from ._config import OrthogonalConfig as OrthogonalConfig
 from ._conversion import orthogonalize_ as orthogonalize_
 from ._folding import fold as fold
 from ._folding import fold_ as fold_

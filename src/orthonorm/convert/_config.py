@@ -1,71 +1,82 @@
-"""`OLMConfig`: the options that a conversion gives to every layer."""
+"""`OrthogonalConfig` and `OLMConfig`: the options that a conversion gives to every layer."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
-
-import torch
+from dataclasses import dataclass, fields, replace
 
 from orthonorm._nearest_name import refusing_unknown_options
-from orthonorm.functional._groups import check_group_arguments, row_limit
-from orthonorm.functional._methods import choose_method
-from orthonorm.parametrizations._arguments import check_blocks, check_center, check_scale
+from orthonorm.functional._groups import row_limit
+from orthonorm.parametrizations._options import Initial, Options
 
 from ._layer_rules import Target
 
-__all__ = ["OLMConfig"]
+__all__ = ["OLMConfig", "OrthogonalConfig"]
 
 
 @refusing_unknown_options
 @dataclass(frozen=True, kw_only=True)
-class OLMConfig:
+class OrthogonalConfig(Options):
     """How `orthogonalize_` treats every layer that it meets.
 
     Args:
         group_size: rows a group *at most*: it is cut to each layer's limit. None for the limit itself.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        scale: False; True for a learned factor a row that starts at the norms of the rows; or a fixed number.
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
-            `"newton"` elsewhere.
+        tall: what a weight of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`, orthonormal
+            columns (`group_size` is None then and `center` False).
+        scale: None; `"learned"` for a learned factor a row that starts at 1; `"row_norms"` for one that starts at the row
+            norms of the weight that was there, for pretrained weights; or a fixed positive number.
+        initial: what V starts as: `"orthonormal"` for a multiple of the orthonormal matrix, of the norm of the weight
+            that was there; `"weight"` for that weight itself, as in the paper's experiments.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (the q, k and v of a fused
             projection, heads); None for what the type of the layer says.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
+            and `"newton"` elsewhere.
         input_weights: also take `weight_ih` of recurrent layers, not only `weight_hh`.
 
     Raises:
-        TypeError, ValueError: if an argument could not be right for any layer.
+        TypeError, ValueError: if an option could not be right for any layer.
 
     Example:
         >>> import orthonorm as on
-        >>> on.OLMConfig(group_size=64).grouping
+        >>> on.OrthogonalConfig(group_size=64).grouping
         'balanced'
-
-    Source: the paper's experiments, which use groups of 64.
     """
 
-    group_size: int | None = None
-    center: bool = True
-    grouping: str = "balanced"
-    scale: bool | float = False
-    method: str = "auto"
-    blocks: int | Sequence[int] | None = None
     input_weights: bool = False
 
-    def __post_init__(self) -> None:
-        """Refuse at construction what no layer could take."""
-        check_group_arguments(self.group_size, self.grouping)
-        choose_method(self.method, torch.device("cpu"))
-        check_center(self.center)
-        check_blocks(self.blocks)
-        check_scale(self.scale)
-
-    def options_for(self, target: Target, d: int | None) -> dict[str, Any]:
+    def options_for(self, target: Target, d: int | None) -> Options:
         """Return the options of `orthogonal_weight_norm` for rows of length d, the group size cut to its limit."""
-        options = asdict(self)
-        del options["input_weights"]
+        options = Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
         if not target.takes_blocks or self.blocks is None:
-            options["blocks"] = target.blocks
-        options |= target.options
-        if d is not None and options["group_size"]:
-            options["group_size"] = min(options["group_size"], max(1, row_limit(d, options["center"])))
+            options = replace(options, blocks=target.blocks)
+        options = replace(options, **{key: value for key, value in target.options.items() if key != "constant_row"})
+        if d is not None and options.group_size:
+            limit = max(1, row_limit(d, options.center))
+            options = replace(options, group_size=min(options.group_size, limit))
         return options
+
+
+@refusing_unknown_options
+@dataclass(frozen=True, kw_only=True)
+class OLMConfig(OrthogonalConfig):
+    """The paper's orthogonal linear module: `OrthogonalConfig` with its choices for defaults.
+
+    Rows are centred, groups hold 64 rows, and V starts as the weight that was there.
+
+    Args:
+        group_size, center, grouping, tall, scale, initial, blocks, method, input_weights: as in `OrthogonalConfig`.
+
+    Raises:
+        TypeError, ValueError: as `OrthogonalConfig`.
+
+    Example:
+        >>> import orthonorm as on
+        >>> config = on.OLMConfig()
+        >>> config.group_size, config.center, config.initial
+        (64, True, 'weight')
+
+    Source: the paper's experiments.
+    """
+
+    group_size: int | None = 64
+    center: bool = True
+    initial: Initial = "weight"

@@ -10,7 +10,7 @@ from orthonorm.parametrizations._rollback import all_or_nothing
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
 from ._choice import Filter, default_filter, row_length
-from ._config import OLMConfig
+from ._config import OrthogonalConfig
 from ._layer_rules import BY_DEFAULT, Target, find_rule, known_types
 
 __all__ = ["orthogonalize_"]
@@ -22,7 +22,7 @@ class _Plan(NamedTuple):
     parametrization: OrthogonalWeightNorm
 
 
-def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn: Filter | None = None) -> nn.Module:
+def orthogonalize_(model: nn.Module, config: OrthogonalConfig | None = None, filter_fn: Filter | None = None) -> nn.Module:
     """Make the weights of a model's layers orthogonal, in place, and keep them so while it trains.
 
     Each chosen layer gets `orthogonal_weight_norm` on its weights: `W = Sigma^{-1/2} (V - mean)`, where V starts as the
@@ -38,7 +38,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
 
     Args:
         model: any module.
-        config: how; the default is one group for each layer's limit, centred, without scale.
+        config: how; the default is `OrthogonalConfig()`.
         filter_fn: `(module, fqn) -> bool`, which layers. None takes every Conv and Linear but depthwise convolutions,
             layers of fewer than 3 inputs, and the last Linear (the classifier).
 
@@ -46,7 +46,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
         The model.
 
     Raises:
-        TypeError: if `model` is not a module, `config` no `OLMConfig` or `filter_fn` no function of two arguments; if
+        TypeError: if `model` is not a module, `config` no `OrthogonalConfig` or `filter_fn` no function of two arguments; if
             the filter chooses a module that the table does not know, or whose class allows no class derived from it.
         ValueError: if no layer is chosen, a chosen one is parametrized already, or a layer that shares its weight with
             a chosen one is not chosen.
@@ -54,7 +54,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     Example:
         >>> import torch, orthonorm as on
         >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
-        >>> model = on.orthogonalize_(model, on.OLMConfig(group_size=8))
+        >>> model = on.orthogonalize_(model, on.OrthogonalConfig(group_size=8))
         >>> sorted(on.orthogonality_error(model))
         ['0.weight']
 
@@ -62,9 +62,11 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    config = OLMConfig() if config is None else config
-    if not isinstance(config, OLMConfig):
-        raise TypeError(f"config must be an OLMConfig; got {type(config).__name__}. Write OLMConfig(group_size=64).")
+    config = OrthogonalConfig() if config is None else config
+    if not isinstance(config, OrthogonalConfig):
+        raise TypeError(
+            f"config must be an OrthogonalConfig; got {type(config).__name__}. Write OrthogonalConfig(group_size=64)."
+        )
     if filter_fn is not None:
         _check_filter(filter_fn)
     choose = default_filter(model) if filter_fn is None else filter_fn
@@ -99,7 +101,7 @@ def _check_filter(filter_fn: Any) -> None:
         )
 
 
-def _make_plans(chosen: list[tuple[str, nn.Module]], config: OLMConfig) -> list[_Plan]:
+def _make_plans(chosen: list[tuple[str, nn.Module]], config: OrthogonalConfig) -> list[_Plan]:
     """Return what is to be done, every check made and nothing changed yet."""
     plans: dict[tuple[int, str], _Plan] = {}
     for fqn, module in chosen:
@@ -109,11 +111,12 @@ def _make_plans(chosen: list[tuple[str, nn.Module]], config: OLMConfig) -> list[
             if (id(owner), name) not in plans:  # an attention's output projection is a Linear of its own, too
                 options = config.options_for(target, row_length(owner, name))
                 label = f"{fqn}.{target.name}" if fqn else target.name
-                plans[id(owner), name] = _Plan(owner, name, build(owner, name, options, label=label))
+                row = target.options.get("constant_row")
+                plans[id(owner), name] = _Plan(owner, name, build(owner, name, options, label=label, constant_row=row))
     return list(plans.values())
 
 
-def _targets(module: nn.Module, fqn: str, config: OLMConfig) -> list[Target]:
+def _targets(module: nn.Module, fqn: str, config: OrthogonalConfig) -> list[Target]:
     """Return the tensors of a chosen module that are to become orthogonal."""
     rule = find_rule(module)
     label = fqn or "the model"

@@ -116,7 +116,7 @@ def _move_before(parameters: dict[str, Any], name: str, followers: tuple[str, ..
 
 def _plain_class(cls: type) -> type:
     """Return torch's class for one of our modules, and any other class as it is."""
-    if cls.__module__ != f"{__package__}.modules":
+    if cls.__module__ != "orthonorm.layers":
         return cls
     return next(base for base in cls.__mro__ if base.__module__.startswith("torch."))
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthonorm.convert import OLMConfig
+from orthonorm.convert import OrthogonalConfig
 from orthonorm.convert._layer_rules import Target
 from orthonorm.functional._orthogonality import orthogonality_errors
 from orthonorm.functional._precision import in_float64, row_norms
@@ -24,7 +24,7 @@ _MARK = ".parametrizations."
 
 
 def inspect_file(
-    path: str | Path, config: OLMConfig | None = None, *, filter_fn: Callable[[str], bool] | None = None
+    path: str | Path, config: OrthogonalConfig | None = None, *, filter_fn: Callable[[str], bool] | None = None
 ) -> Inspection:
     """Return the table of `inspect` for a checkpoint: one row for each orthogonal weight, or for each matrix.
 
@@ -38,7 +38,7 @@ def inspect_file(
     Args:
         path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A
             dictionary with an entry `state_dict`, `model` or `model_state_dict` is looked into.
-        config: how the model was converted; the default is one group for each layer's limit, centred.
+        config: how the model was converted; the default is `OrthogonalConfig()`.
         filter_fn: whether to look at a weight, by its key in the plain model's `state_dict`; None for all.
 
     Returns:
@@ -59,7 +59,7 @@ def inspect_file(
     Source: `orthonorm.inspect`.
     """
     tensors = read_tensors(path)
-    config = OLMConfig() if config is None else config
+    config = OrthogonalConfig() if config is None else config
     keep = (lambda _: True) if filter_fn is None else filter_fn
     keys, free = _weights(path, tensors)
     row, note = _free_row if free else _plain_row, _assumed(config)
@@ -73,7 +73,7 @@ def inspect_file(
     return Inspection(tuple(rows), note)
 
 
-def _assumed(config: OLMConfig) -> str:
+def _assumed(config: OrthogonalConfig) -> str:
     """Return what is taken for granted about how the model was converted, in words."""
     most = "as many rows a group as each weight allows" if config.group_size is None else f"{config.group_size} rows"
     words = [most if config.group_size is None else f"at most {most} a group", config.grouping]
@@ -82,14 +82,14 @@ def _assumed(config: OLMConfig) -> str:
     return f"assumed, as a file does not say it: {', '.join(words)}; other options, other groups and errors"
 
 
-def owners_in_file(path: str | Path, config: OLMConfig | None = None) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
+def owners_in_file(path: str | Path, config: OrthogonalConfig | None = None) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
     """Return `(key, parametrization, tensor)` of each weight of a file that `inspect_file` would give a row.
 
     Raises:
         FileNotFoundError, ValueError, ImportError: as `inspect_file`.
     """
     tensors = read_tensors(path)
-    config = OLMConfig() if config is None else config
+    config = OrthogonalConfig() if config is None else config
     keys, _ = _weights(path, tensors)
     return [(plain, _owner(plain, tensors[key], config, tensors), tensors[key]) for plain, key in keys.items()]
 
@@ -173,7 +173,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _owner(
-    key: str, V: Tensor, config: OLMConfig, tensors: dict[str, Tensor], scale: Tensor | None = None
+    key: str, V: Tensor, config: OrthogonalConfig, tensors: dict[str, Tensor], scale: Tensor | None = None
 ) -> OrthogonalWeightNorm:
     """Return the parametrization that a tensor of this name would have: gates and fused projections by their names."""
     name = key.rpartition(".")[2]
@@ -186,8 +186,8 @@ def _owner(
         target = Target(name, blocks=_gates(key, tensors), input_weight=True)
     elif name == "in_proj_weight":
         target = Target(name, blocks=3)
-    options: dict[str, Any] = config.options_for(target, d) | {"scale": scale is not None}
-    owner = OrthogonalWeightNorm(V, **options, **layout, label=key)
+    options = replace(config.options_for(target, d), scale=None if scale is None else "learned")
+    owner = OrthogonalWeightNorm(V, options, **layout, label=key)
     if scale is not None:
         with torch.no_grad():
             owner.scale.copy_(scale.flatten())  # type: ignore[union-attr]
@@ -239,14 +239,14 @@ def _check_values(key: str, V: Tensor) -> None:
         )
 
 
-def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+def _free_row(plain: str, key: str, tensors: dict[str, Tensor], config: OrthogonalConfig) -> LayerReport:
     _check_values(plain, tensors[key])
     scale = tensors.get(key.removesuffix("original") + "0.scale")
     owner = _owner(plain, tensors[key], config, tensors, scale)
     return report_weight(plain, owner, tensors[key])
 
 
-def _plain_row(_: str, key: str, tensors: dict[str, Tensor], config: OLMConfig) -> LayerReport:
+def _plain_row(_: str, key: str, tensors: dict[str, Tensor], config: OrthogonalConfig) -> LayerReport:
     """Return a row whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
     W = tensors[key]
     _check_values(key, W)

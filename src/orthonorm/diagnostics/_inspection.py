@@ -122,7 +122,7 @@ def inspect(model: nn.Module) -> Inspection:
         >>> import torch, orthonorm as on
         >>> report = on.inspect(torch.nn.Sequential(on.OrthogonalLinear(8, 4, scale=2.0)))
         >>> report.layers[0].groups, report.layers[0].limit, report.layers[0].scale
-        ('1 group of 4 rows', 7, '2')
+        ('1 group of 4 rows', 8, '2')
 
     Source: the quantities of equation (3) of the paper.
     """
@@ -194,11 +194,11 @@ def _condition(matrix: Tensor) -> float:
     return float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
 
 
-def _scale_text(scale: Tensor | float | bool) -> str:
+def _scale_text(scale: Tensor | float | None) -> str:
     if isinstance(scale, Tensor) and scale.numel():
         low, high = scale.detach().aminmax()
         return f"{float(low):.3g} to {float(high):.3g}"
-    return "none" if scale is False or isinstance(scale, Tensor) else f"{scale:g}"
+    return "none" if scale is None or isinstance(scale, Tensor) else f"{scale:g}"
 
 
 def _text(value: object) -> str:

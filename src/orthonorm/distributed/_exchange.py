@@ -199,7 +199,7 @@ class DividedWeightNorm(OrthogonalWeightNorm):
         rows = self.exchange.rows_of(self.index)
         return super().orthonormal_rows(self.exchange.outside(V)) if rows is None else rows
 
-    def factor(self) -> Tensor | float | bool:
+    def factor(self) -> Tensor | float | None:
         """Return the scale; whole where `fully_shard` has sharded it and this is outside of its forward."""
         scale = super().factor()
         return self.exchange.outside(scale) if hasattr(scale, "full_tensor") else scale  # type: ignore[arg-type]

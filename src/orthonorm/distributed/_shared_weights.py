@@ -39,7 +39,8 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if it has none, one is on the meta device or on another device than the rest, or is divided already.
+        ValueError: if it has none, one is on the meta device or on another device than the rest, is divided already, or
+            has orthonormal columns.
     """
     members: dict[int, Member] = {}
     for key, module, name, owner in orthogonal_weights(model):
@@ -49,6 +50,11 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
         if V.is_meta:
             raise ValueError(
                 f"{key} is on the meta device, without values. Materialise and initialise the model, then {caller}."
+            )
+        if owner.columns:
+            raise ValueError(
+                f"{key} has orthonormal columns (tall='columns'), but {caller} shares out groups of rows. Convert it with "
+                "tall='groups', or leave the model to one process."
             )
         member = members.setdefault(id(V), Member(key, module, name, []))
         if owner not in member.owners:

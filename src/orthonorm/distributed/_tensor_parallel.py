@@ -162,7 +162,7 @@ class ParallelWeightNorm(OrthogonalWeightNorm):
         if isinstance(self.scale, DTensor):
             scale = self.scale.to_local(grad_placements=self.scale.placements)
             W = W * (scale if placement == Shard(0) else sum_gradient(scale, V.device_mesh.get_group())).unsqueeze(-1)
-        elif self.scale is not False:
+        elif self.scale is not None:
             W = W * self.scale
         return DTensor.from_local(W, V.device_mesh, V.placements, run_check=False, shape=V.shape, stride=V.stride())
 

@@ -17,7 +17,7 @@ def row_limit(d: int, center: bool) -> int:
 
 
 def group_sizes(
-    n: int, d: int, *, group_size: int | None = None, center: bool = True, grouping: str = "balanced"
+    n: int, d: int, *, group_size: int | None = None, center: bool = False, grouping: str = "balanced"
 ) -> tuple[int, ...]:
     """Return the sizes of the groups into which `n` rows of length `d` are split.
 
@@ -29,7 +29,7 @@ def group_sizes(
         ValueError: if no group of the asked size can be orthonormal, or an argument is not known.
 
     Example:
-        >>> group_sizes(100, 100, grouping="balanced"), group_sizes(100, 100, grouping="tail")
+        >>> group_sizes(100, 99, grouping="balanced"), group_sizes(100, 99, grouping="tail")
         ((50, 50), (99, 1))
 
     Source: the paper's group based orthogonalization, with errata 2 and 3; Mathematics (7).

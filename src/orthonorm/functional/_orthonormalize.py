@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ._groups import group_sizes, runs_of_equal_size
 from ._methods import choose_method
+from ._option_types import Grouping, MethodName, Tall, check_tall
 from ._transformation import map_batches
 
 __all__ = ["orthonormalize", "orthonormalize_groups"]
@@ -15,13 +16,16 @@ def orthonormalize(
     V: Float[Tensor, "*batch n d"],
     *,
     group_size: int | None = None,
-    center: bool = True,
-    grouping: str = "balanced",
-    method: str = "auto",
+    center: bool = False,
+    grouping: Grouping = "balanced",
+    tall: Tall = "groups",
+    method: MethodName = "auto",
 ) -> Float[Tensor, "*batch n d"]:
-    r"""Return the matrix with orthonormal rows nearest to the centred `V`, group of rows by group of rows.
+    r"""Return the matrix with orthonormal rows that is nearest to `V`, group of rows by group of rows.
 
-    $$W = \Sigma^{-1/2} V_C, \quad V_C = V - \tfrac1d V 1 1^T, \quad \Sigma = V_C V_C^T, \qquad W W^T = I$$
+    $$W = \Sigma^{-1/2} V, \quad \Sigma = V V^T, \qquad W W^T = I$$
+
+    With `center=True` it is the matrix nearest to $V_C = V - \tfrac1d V 1 1^T$, which stands for $V$ in both.
 
     Rows are orthonormal within a group; rows of different groups are not orthogonal to each other. `W` does not depend
     on the size of `V`. Gradients are exact, at equal singular values too, in reverse and forward mode and to second
@@ -33,8 +37,10 @@ def orthonormalize(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
-            `"newton"` elsewhere.
+        tall: what a matrix of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`, one
+            matrix with orthonormal columns, `W^T W = I` (`group_size` is None then and `center` False).
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
+            and `"newton"` elsewhere.
 
     Returns:
         `W`, of the shape and type of `V`. Where rows of a group are dependent its lost directions come out small
@@ -43,14 +49,17 @@ def orthonormalize(
 
     Raises:
         TypeError: if `V` is not a real floating tensor.
-        ValueError: if `V` is not a matrix, or its groups cannot be orthonormal.
+        ValueError: if `V` is not a matrix, its groups cannot be orthonormal, or options contradict each other.
 
     Example:
         >>> import torch, orthonorm as on
         >>> V = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
         >>> W = on.functional.orthonormalize(V, group_size=4)
-        >>> torch.dist(W[:4] @ W[:4].T, torch.eye(4)) < 1e-6, W.sum(1).abs().max() < 1e-6
-        (tensor(True), tensor(True))
+        >>> torch.dist(W[:4] @ W[:4].T, torch.eye(4)) < 1e-6
+        tensor(True)
+        >>> W = on.functional.orthonormalize(V, tall="columns")
+        >>> torch.dist(W.T @ W, torch.eye(5)) < 1e-6
+        tensor(True)
 
     Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3; Mathematics (1) to (5).
     """
@@ -64,7 +73,10 @@ def orthonormalize(
         raise TypeError(f"V must be a floating tensor; got {V.dtype}. Convert it with .float().")
     if V.ndim < 2:
         raise ValueError(f"V must be matrices (..., n, d); got the shape {tuple(V.shape)}. Add a dimension.")
+    check_tall(tall, group_size=group_size, center=center)
     n, d = V.shape[-2:]
+    if tall == "columns" and n > d:
+        return orthonormalize_groups(V.mT, group_sizes(d, n, center=False), center=False, method=method).mT
     sizes = group_sizes(n, d, group_size=group_size, center=center, grouping=grouping)
     return orthonormalize_groups(V, sizes, center=center, method=method)
 

@@ -2,5 +2,6 @@
 
 from ._cached import cached as cached
 from ._cached import register_cached as register_cached
+from ._options import Options as Options
 from ._registration import orthogonal_weight_norm as orthogonal_weight_norm
 from ._weight_norm import OrthogonalWeightNorm as OrthogonalWeightNorm

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-__all__ = ["block_sizes", "check_blocks", "check_center", "check_scale", "check_table", "check_weight"]
+__all__ = [
+    "block_sizes",
+    "check_blocks",
+    "check_center",
+    "check_initial",
+    "check_scale",
+    "check_table",
+    "check_weight",
+]
 
 
 def check_weight(weight: Tensor, label: str) -> None:
@@ -89,10 +97,26 @@ def check_center(center: bool) -> None:
         raise TypeError(f"center must be True or False; got {center!r}.")
 
 
-def check_scale(scale: bool | float) -> None:
+def check_scale(scale: object) -> None:
     """Raise a TypeError or ValueError for a `scale` that no weight could have."""
-    rule = f"scale must be False, True (learned, one a row) or a positive number; got {scale!r}."
-    if not isinstance(scale, int | float):
-        raise TypeError(rule)
-    if not isinstance(scale, bool) and not 0 < scale < float("inf"):
-        raise ValueError(rule)
+    rule = "scale must be None, 'learned' (a factor a row that starts at 1), 'row_norms' (learned, and starts at the row "
+    rule += f"norms of the weight that was there) or a positive number; got {scale!r}."
+    if isinstance(scale, bool):
+        raise TypeError(f"{rule} Write {'scale=' + repr('learned') if scale else 'scale=None'}.")
+    if isinstance(scale, str):
+        if scale not in ("learned", "row_norms"):
+            raise ValueError(f"{rule} Write scale='learned'.")
+    elif scale is not None:
+        if not isinstance(scale, int | float):
+            raise TypeError(f"{rule} Write scale=None for no scale.")
+        if not 0 < scale < float("inf"):
+            raise ValueError(f"{rule} Write scale=None for no scale.")
+
+
+def check_initial(initial: object) -> None:
+    """Raise a ValueError for an `initial` that is not known."""
+    if initial not in ("orthonormal", "weight"):
+        raise ValueError(
+            "initial must be 'orthonormal' (V starts as a multiple of the orthonormal matrix) or 'weight' (V starts as "
+            f"the weight that was there); got {initial!r}. Leave it out, or pass one of the two."
+        )

@@ -24,8 +24,8 @@ __all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_
 # - the context variable is seen by the thread (or task) that entered the context only. Another thread computes for
 #   itself, which is slower and right.
 # A graph that is being compiled never comes here: its weight is computed once a call anyhow.
-# `together` fills the cache when the context is entered, for the grad mode of that moment, by the same computation for
-# many weights at once; every rule above holds for these entries too.
+# The cache is filled when the context is entered, for the grad mode of that moment, by the same computation for many
+# weights at once; every rule above holds for these entries too.
 
 
 @runtime_checkable

@@ -23,17 +23,18 @@ __all__ = ["cached", "register_cached", "weight_owners"]
 
 
 @contextmanager
-def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
-    """Compute each orthogonal weight of the model at most once inside, however often it is read.
+def cached(model: nn.Module) -> Iterator[None]:
+    """Compute each orthogonal weight of the model once inside, all layers together, however often it is read.
 
     Outside of this context a weight is computed at each read. Use it around a step that runs a module several times: a
     recurrent cell, tied weights, two losses on one network. Gradients add up as without it. What was computed inside
     belongs to one graph, so call `backward` once inside (or with `retain_graph=True`), and step the optimizer outside.
 
+    The weights are computed on entering, those of all layers in few operator calls. A layer that is not run inside then
+    has a gradient of zero, not None.
+
     Args:
         model: a module with orthogonal weights.
-        together: compute all of them on entering, the roots of all groups of one size in one call, which takes a small
-            part of the operator calls of weight by weight. A layer that is not run then has a zero gradient, not None.
 
     Yields:
         Nothing. Other threads, compiled code and `torch.func` transforms go on as if it were not there.
@@ -56,8 +57,7 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
     owners = _weights_to_keep(model)
     cache = Cache({id(owner): name for name, owner, _ in owners})
     watch_steps()
-    if together:
-        fill(cache, owners)
+    _fill_the_rest(cache, owners)
     open_cache(cache)
     try:
         yield
@@ -65,16 +65,15 @@ def cached(model: nn.Module, *, together: bool = False) -> Iterator[None]:
         close_caches(cache)
 
 
-def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHandle:
-    """Run every call of the model inside `cached` from now on, by default with all its weights computed at once.
+def register_cached(model: nn.Module) -> RemovableHandle:
+    """Run every call of the model inside `cached` from now on.
 
     For networks of many small layers, whose time goes into operator calls. Nothing outlives a call but its own graph.
     A model that is compiled, or folded, runs as if it had not been registered. Activation checkpointing computes the
-    weights of a segment anew outside of the call, which torch refuses with an error: use one or the other.
+    weights of a segment again outside of the call, which torch refuses with an error: use one or the other.
 
     Args:
         model: a module with orthogonal weights, the one that is called.
-        together: as in `cached`.
 
     Returns:
         A handle whose `remove()` ends it, for a call in progress too if that is in the same thread.
@@ -95,7 +94,7 @@ def register_cached(model: nn.Module, *, together: bool = True) -> RemovableHand
     """
     _weights_to_keep(model)
     watch_steps()
-    before = model.register_forward_pre_hook(partial(_enter, together=together))
+    before = model.register_forward_pre_hook(_enter)
     after = model.register_forward_hook(_leave, always_call=True)
     return _Handles(model, before, after)
 
@@ -119,7 +118,7 @@ class _Handles(RemovableHandle):
             _leave(self.model, None, None)
 
 
-def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
+def _enter(model: nn.Module, _args: Any) -> None:
     if torch.compiler.is_compiling():
         return
     frame = _frame_of_call(model)
@@ -129,9 +128,13 @@ def _enter(model: nn.Module, _args: Any, *, together: bool) -> None:
     owners = weight_owners(model)
     names = {id(owner): name for name, owner, _ in owners}
     cache = Cache(names, model, frame, partial(_is_on_stack, frame, model))
-    if together:  # but for what is kept already by a context around this call
-        fill(cache, [entry for entry in owners if not any(other.serves(entry[1]) for other in ACTIVE.get())])
+    _fill_the_rest(cache, owners)
     open_cache(cache)
+
+
+def _fill_the_rest(cache: Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
+    """Compute the weights of all owners at once, but for what is kept already by a context around this one."""
+    fill(cache, [entry for entry in owners if not any(other.serves(entry[1]) for other in ACTIVE.get())])
 
 
 def _leave(model: nn.Module, _args: Any, _output: Any) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from orthonorm.functional._groups import check_group_arguments
-from orthonorm.functional._precision import row_norms
+from orthonorm.functional._option_types import Grouping, MethodName, Tall
 
 from ._arguments import check_table
+from ._assignment import adapt_assignment
+from ._options import Blocks, Initial, Options, Scale
 from ._recurrent_and_attention import adapt
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
@@ -23,6 +23,7 @@ __all__ = [
     "free_matrix",
     "give_own_class",
     "load_plain_weight",
+    "make_orthogonal",
     "orthogonal_weight_norm",
     "orthogonal_weights",
     "place_before",
@@ -44,20 +45,25 @@ def orthogonal_weight_norm(
     name: str = "weight",
     *,
     group_size: int | None = None,
-    center: bool = True,
-    grouping: str = "balanced",
-    scale: bool | float = False,
-    blocks: int | Sequence[int] | None = None,
-    method: str = "auto",
+    center: bool = False,
+    grouping: Grouping = "balanced",
+    tall: Tall = "groups",
+    scale: Scale = None,
+    initial: Initial = "orthonormal",
+    blocks: Blocks = None,
+    method: MethodName = "auto",
 ) -> nn.Module:
     r"""Make a tensor of a module orthogonal, and keep it so while it trains.
 
-    $$W = g \odot \Sigma^{-1/2} (V - \bar V), \qquad W W^T = I \text{ in each group of rows, before the scale } g$$
+    $$W = g \odot \Sigma^{-1/2} V, \quad \Sigma = V V^T, \qquad W W^T = I \text{ in each group of rows, before } g$$
 
-    The parameter stays the same object, now as the free matrix V, so an optimizer that holds it goes on with it; the
-    layer starts as the orthonormal matrix nearest to the weight that was there. Rows are output filters: a convolution
-    is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups by itself, and a transposed
-    convolution is brought to that form first. It is the kernel that is orthogonal, not the convolution as an operator.
+    The parameter stays the same object, now as the unconstrained V, so an optimizer that holds it goes on with it. The
+    layer starts as the orthonormal matrix nearest to the weight that was there, and takes its scale from the options
+    whenever it starts: at conversion, `layer.weight = X`, `reset_parameters` and loading of a plain checkpoint.
+
+    Rows are output filters: a convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
+    by itself, and a transposed convolution is brought to that form first. It is the kernel that is orthogonal, not the
+    convolution as an operator.
 
     Args:
         module: the module that owns the tensor.
@@ -65,8 +71,14 @@ def orthogonal_weight_norm(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        scale: False; True for a learned factor a row that starts at the norms of the rows (frozen where the weight
-            is); or a fixed number.
+        tall: what a weight of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`, orthonormal
+            columns, an isometry of the input (`group_size` is None then and `center` False; blocks are equal).
+        scale: None; `"learned"` for a learned factor a row that starts at 1, as in the paper; `"row_norms"` for one that
+            starts at the row norms of the weight that was there, for pretrained weights; or a fixed positive number. A
+            learned one is frozen where the weight is.
+        initial: what V starts as: `"orthonormal"` for `c W`, where `W` are the orthonormal rows and `c` keeps the norm
+            of the weight that was there, so V has condition number 1; `"weight"` for that weight itself, as in the
+            paper's experiments.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
             `"newton"` elsewhere.
@@ -87,20 +99,27 @@ def orthogonal_weight_norm(
 
     Source: equation (3) and the group based orthogonalization of the paper; Mathematics (1), (2) and (7).
     """
-    options = {
-        "group_size": group_size,
-        "center": center,
-        "grouping": grouping,
-        "scale": scale,
-        "blocks": blocks,
-        "method": method,
-    }
-    with warnings_last():
+    options = Options(
+        group_size=group_size,
+        center=center,
+        grouping=grouping,
+        tall=tall,
+        scale=scale,
+        initial=initial,
+        blocks=blocks,
+        method=method,
+    )
+    return make_orthogonal(module, options, name)
+
+
+def make_orthogonal(module: nn.Module, options: Options, name: str = "weight") -> nn.Module:
+    """Return the module with an orthogonal tensor: what `orthogonal_weight_norm` does with its options."""
+    with warnings_last(5):
         return register(module, name, build(module, name, options, label=f"{name} of {type(module).__name__}"))
 
 
 @contextmanager
-def warnings_last() -> Iterator[None]:
+def warnings_last(stacklevel: int = 4) -> Iterator[None]:
     """Hold back the warnings of a public call until it has done its work, then give them at the caller's line.
 
     Where warnings are errors, one in the middle would leave a model half converted.
@@ -109,10 +128,12 @@ def warnings_last() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for entry in caught:
-        warnings.warn(entry.message, stacklevel=4)
+        warnings.warn(entry.message, stacklevel=stacklevel)
 
 
-def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) -> OrthogonalWeightNorm:
+def build(
+    module: nn.Module, name: str, options: Options, *, label: str, constant_row: int | None = None
+) -> OrthogonalWeightNorm:
     """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module; got {type(module).__name__}.")
@@ -128,9 +149,10 @@ def build(module: nn.Module, name: str, options: dict[str, Any], *, label: str) 
         known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
         raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
     check_table(module, label)
-    check_group_arguments(options.get("group_size"), options.get("grouping", "balanced"))
     groups, transposed = row_layout(module) if name == "weight" else (1, False)
-    return OrthogonalWeightNorm(weight, groups=groups, transposed=transposed, label=label, **options)
+    return OrthogonalWeightNorm(
+        weight, options, groups=groups, transposed=transposed, constant_row=constant_row, label=label
+    )
 
 
 # What torch's older functions, which rewrite a weight in a hook before each forward, keep beside it, and how each ends.
@@ -173,7 +195,7 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
             adapt(module)
             module.register_load_state_dict_pre_hook(load_plain_weight)
             adapt_resets(module)
-        _assign_whole(module, name)
+        adapt_assignment(module, name)
     return module
 
 
@@ -200,24 +222,6 @@ def _derive_class(module: nn.Module, name: str, parametrization: OrthogonalWeigh
             f"in it, and {cls.__name__} allows none ({error}). Let its __init_subclass__ or metaclass go without "
             "arguments, or leave this layer out."
         ) from error
-
-
-def _assign_whole(module: nn.Module, name: str) -> None:
-    """Make an assignment to the weight leave the scale as it was where torch refuses the value for V."""
-    computed: property = type(module).__dict__[name]
-
-    def assign(self: nn.Module, value: Tensor) -> None:
-        owner = getattr(self.parametrizations, name)[0]
-        scale = owner.scale.detach().clone() if isinstance(owner.scale, Tensor) else None
-        try:
-            computed.__set__(self, value)
-        except BaseException:
-            if scale is not None:
-                with torch.no_grad():
-                    owner.scale.copy_(scale)
-            raise
-
-    setattr(type(module), name, property(computed.fget, assign))
 
 
 def _plain_order(module: nn.Module) -> list[str]:
@@ -256,7 +260,7 @@ def free_matrix(module: nn.Module, name: str) -> nn.Parameter:
 
 
 def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Let a checkpoint of the plain model load: its weight becomes V, and its row norms a learnable scale."""
+    """Let a checkpoint of the plain model load: V and a learned scale start from its weight."""
     for name, parametrizations in getattr(module, "parametrizations", {}).items():
         weight = state_dict.get(prefix + name)
         original = f"{prefix}parametrizations.{name}.original"
@@ -267,7 +271,7 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         fits = isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape  # if not, torch is about to say so
         if fits and not weight.is_floating_point():
             weight = weight.to(free_matrix(module, name).dtype)  # as torch does for the plain layer
-        state_dict[original] = owner.complete(weight) if fits and not weight.is_meta else weight
+        state_dict[original] = owner.initial_V(weight) if fits and not weight.is_meta else weight
         if isinstance(owner.scale, Tensor):
-            scale = row_norms(owner.rows(weight)).flatten() if fits else owner.scale
+            scale = owner.initial_scale(weight) if fits else owner.scale
             state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale

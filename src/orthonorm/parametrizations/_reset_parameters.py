@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ._cache import write_count
-from ._weight_norm import OrthogonalWeightNorm
 
 __all__ = ["adapt_resets"]
 
@@ -37,7 +36,7 @@ def _resetting(method: str) -> Callable[..., Any]:
             written = {name: watched.copy() for name, watched in weights.items() if watched.was_written()}
             written |= {name: watched.copy() for name, watched in free.items() if watched.was_written()}
         for name, weight in written.items():
-            _start_from(module, name, weight)
+            setattr(module, name, weight)
         return result
 
     return _reset
@@ -88,10 +87,3 @@ def _class_below(module: nn.Module, method: str) -> type:
     classes = type(module).__mro__
     ours = next(i for i, cls in enumerate(classes) if cls.__dict__.get(method) is _RESETS[method])
     return classes[ours + 1]
-
-
-def _start_from(module: nn.Module, name: str, weight: Tensor) -> None:
-    setattr(module, name, weight)
-    owner = getattr(module.parametrizations, name)[0]
-    if isinstance(owner, OrthogonalWeightNorm) and owner.unit_start and isinstance(owner.scale, Tensor):
-        nn.init.ones_(owner.scale)

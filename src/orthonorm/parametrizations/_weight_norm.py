@@ -1,8 +1,9 @@
-"""The map from the free matrix V to the orthogonal weight, as a module that holds the scale."""
+"""The transformation from V to the orthogonal weight, as a module that holds the scale."""
 
+import math
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -10,30 +11,33 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orthonorm.functional._completion import complete_rank
-from orthonorm.functional._groups import group_sizes, row_limit, runs_of_equal_size
+from orthonorm.functional._groups import row_limit, runs_of_equal_size
 from orthonorm.functional._methods import choose_method
 from orthonorm.functional._orthonormalize import orthonormalize_groups
-from orthonorm.functional._precision import row_norms
+from orthonorm.functional._precision import in_float64, row_norms
 from orthonorm.functional._rows import as_rows, from_rows
 
-from ._arguments import block_sizes, check_center, check_scale, check_weight
+from ._arguments import check_weight
 from ._cache import look_up
+from ._options import Options, split_rows
 from ._saved_options import note_options, warn_of_other_options
 
 __all__ = ["OrthogonalWeightNorm"]
 
 
 class OrthogonalWeightNorm(nn.Module):
-    r"""The map from the free matrix V to the orthogonal weight, as a parametrization.
+    r"""The transformation from the unconstrained parameter V to the orthogonal weight, as a parametrization.
 
-    $$W = g \odot \Sigma^{-1/2} (V - \bar V), \qquad \Sigma = (V - \bar V)(V - \bar V)^T \text{ in each group of rows}$$
+    $$W = g \odot \Sigma^{-1/2} V, \qquad \Sigma = V V^T \text{ in each group of rows}$$
 
-    It holds no buffer and no cached tensor: V, which `torch.nn.utils.parametrize` keeps as `original`, and the scale g
-    are all the state. Use `orthogonal_weight_norm`, which builds and registers it.
+    With `center=True`, $V$ less the mean of each row stands for $V$. The module holds no buffer and no cached tensor:
+    V, which `torch.nn.utils.parametrize` keeps as `original`, and the scale g are all the state. Use
+    `orthogonal_weight_norm`, which builds and registers it.
 
     Args:
-        weight: the tensor to be normalized, which tells shape, type and device: `(out, in/groups, *kernel)`.
-        group_size, center, grouping, scale, blocks, method: as in `orthogonal_weight_norm`.
+        weight: the tensor to be normalized, which says shape, dtype and device: `(out, in/groups, *kernel)`. A scale of
+            `"row_norms"` starts at the norms of its rows.
+        options: what `orthogonal_weight_norm` takes; None for its defaults.
         groups, transposed: the layout of a convolution's weight.
         constant_row: a row that is left as it is and gets no gradient (an embedding's padding); None for none.
         label: how messages name the weight.
@@ -43,60 +47,56 @@ class OrthogonalWeightNorm(nn.Module):
 
     Example:
         >>> import torch, orthonorm as on
-        >>> on.OrthogonalWeightNorm(torch.empty(64, 64), group_size=32)
-        OrthogonalWeightNorm(2 groups of 32 rows, orthonormal within a group; limit 63, centred, scale=False)
+        >>> on.OrthogonalWeightNorm(torch.empty(64, 64), on.OrthogonalConfig(group_size=32))
+        OrthogonalWeightNorm(2 groups of 32 rows, orthonormal within a group; limit 64, not centred, scale=None)
 
     Source: equation (3) of the paper; Mathematics (2).
     """
 
     mapped_together = True
-    """Whether `cached(together=True)` may compute its rows with those of other weights, by `functional` alone."""
+    """Whether `cached` may compute its rows with those of other weights, by `functional` alone."""
 
     def __init__(
         self,
         weight: Tensor,
+        options: Options | None = None,
         *,
-        group_size: int | None = None,
-        center: bool = True,
-        grouping: str = "balanced",
-        scale: bool | float = False,
-        blocks: int | Sequence[int] | None = None,
-        method: str = "auto",
         groups: int = 1,
         transposed: bool = False,
         constant_row: int | None = None,
         label: str = "the weight",
     ) -> None:
         super().__init__()
+        options = Options() if options is None else options
         check_weight(weight, label)
-        check_center(center)
-        choose_method(method, weight.device)
+        choose_method(options.method, weight.device)
+        self.options: Options = options
         self.shape: tuple[int, ...] = tuple(weight.shape)
         self.label: str = label
         self.groups: int = groups
         self.transposed: bool = transposed
         self.constant_row: int | None = constant_row
-        _, n, d = self.rows(weight.detach()).shape
-        self.center: bool = center
-        self.method: str = method
+        self.center: bool = options.center
+        self.method: str = options.method
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
-        self.unit_start = False  # whether `reset_parameters` starts a learned scale at 1, not at the row norms
-        self.limit: int = row_limit(d, center)
+        _, n, d = self._matrices(weight.detach()).shape
         try:
-            self.sizes: tuple[int, ...] = tuple(
-                size
-                for block in block_sizes(n, blocks, groups)
-                for size in group_sizes(block, d, group_size=group_size, center=center, grouping=grouping)
-            )
+            self.columns, self.sizes = split_rows(n, d, options, groups)
         except ValueError as error:
             raise ValueError(f"{label}: {error}") from None
-        if center and d == 2:
+        self.limit: int = row_limit(n // self.columns if self.columns else d, options.center)
+        if options.center and d == 2:
             warnings.warn(
                 f"{label} has rows of 2 entries, which centring leaves no freedom: each becomes +-(0.707, -0.707) and "
                 "the layer learns nothing. Use center=False, or leave this weight as it is.",
                 stacklevel=3,
             )
-        self.scale: nn.Parameter | float | bool = _make_scale(scale, groups * n, weight)
+        self.scale: nn.Parameter | float | None
+        if isinstance(options.scale, str):
+            trains = weight.requires_grad or not isinstance(weight, nn.Parameter)  # a frozen layer stays frozen
+            self.scale = nn.Parameter(self.initial_scale(weight), trains)
+        else:
+            self.scale = None if options.scale is None else float(options.scale)
 
     def forward(self, V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""
@@ -115,13 +115,14 @@ class OrthogonalWeightNorm(nn.Module):
         """Return the weight, of the shape of `V`, whose orthonormal rows are the given ones."""
         scale = self.factor()
         if isinstance(scale, Tensor):
-            rows = rows * scale.view(*rows.shape[:-1], 1)
-        elif scale is not False:
+            matrices, k, m = rows.shape
+            rows = rows * (scale.view(matrices, 1, m) if self.columns else scale.view(matrices, k, 1))
+        elif scale is not None:
             rows = rows * scale
         return self.assemble(rows, V)
 
-    def factor(self) -> Tensor | float | bool:
-        """Return the scale g that the orthonormal rows are multiplied by; False for none."""
+    def factor(self) -> Tensor | float | None:
+        """Return the scale g that the rows of the weight are multiplied by; None for none."""
         return self.scale
 
     def key(self) -> Hashable:
@@ -130,16 +131,23 @@ class OrthogonalWeightNorm(nn.Module):
 
     def rows_key(self) -> Hashable:
         """Return what decides the orthonormal rows besides V, but for how they are computed."""
-        return self.sizes, self.center, self.groups, self.transposed, self.constant_row
+        return self.sizes, self.columns, self.center, self.groups, self.transposed, self.constant_row
 
     def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
         """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.
+
+        Where columns are to be orthonormal they are the rows here, one matrix for each block.
 
         Raises:
             TypeError: if `V` is sharded among ranks, so that this process has only some of its rows.
         """
         if getattr(V, "device_mesh", None) is not None:
             raise TypeError(_sharded(self.label))
+        rows = self._matrices(V)
+        return rows.unflatten(1, (self.columns, -1)).flatten(0, 1).mT if self.columns else rows
+
+    def _matrices(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
+        """Return `V` as one matrix for each of a convolution's groups, without the constant row."""
         rows = as_rows(V, groups=self.groups, transposed=self.transposed)
         if self.constant_row is None:
             return rows
@@ -147,6 +155,8 @@ class OrthogonalWeightNorm(nn.Module):
 
     def assemble(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the tensor of the shape of `V` whose `rows` are the given ones; a constant row comes from `V`."""
+        if self.columns:
+            rows = rows.mT.reshape(self.groups, -1, rows.shape[-2])
         if self.constant_row is not None:
             i = self.constant_row
             rows = torch.cat([rows[:, :i], V.detach()[None, i : i + 1], rows[:, i:]], dim=1)
@@ -157,13 +167,12 @@ class OrthogonalWeightNorm(nn.Module):
         return orthonormalize_groups(self.rows(V), self.sizes, center=self.center, method=self.method)
 
     def right_inverse(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the V that stands for `weight`: itself, so the layer becomes the orthonormal matrix nearest to it.
+        """Return the V that stands for `weight`; nothing else is changed.
 
-        A learnable scale takes the norms of the rows. Directions that `weight` has lost (zero or dependent rows) are
-        completed by fixed ones, with a warning.
+        It is `initial_V`; on the meta device, which holds no values, `weight` itself.
 
         Raises:
-            TypeError: if `weight` is not a tensor of floating numbers.
+            TypeError: if `weight` is not a tensor of floating numbers, or is sharded among ranks.
             ValueError: if it has another shape.
         """
         if not isinstance(weight, Tensor):
@@ -177,12 +186,37 @@ class OrthogonalWeightNorm(nn.Module):
         # torch lets V share the memory of what is returned here: right for the module's own parameter when the
         # parametrization is registered, but a tensor assigned later (`layer.weight = X`) belongs to the caller.
         own = weight if isinstance(weight, nn.Parameter) else weight.clone()
-        V = own if weight.is_meta else self.complete(own)
-        # Last: nothing is changed where the value is refused, or a warning is raised.
-        if isinstance(self.scale, Tensor):
-            with torch.no_grad():
-                self.scale.copy_(row_norms(self.rows(weight.detach())).flatten())
-        return V
+        return own if weight.is_meta else self.initial_V(own)
+
+    def initial_V(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        r"""Return the V that a weight X starts as, with a warning where X has lost directions.
+
+        $$V = c W, \qquad c = |X|_F / |W|_F$$
+
+        W are the orthonormal rows of X: the same function, of condition number 1, and steps of the relative size of the
+        plain layer's. With `initial="weight"` it is X. Directions that X has lost (zero or dependent rows) are completed
+        by fixed ones, and an X that is not finite is kept, both with a warning.
+
+        Raises:
+            TypeError: if `weight` is sharded among ranks.
+        """
+        full = self.complete(weight)
+        if self.options.initial == "weight" or weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
+            return full
+        with torch.no_grad():
+            # In float32 at least: half precision is to be rounded once.
+            wide = full.to(torch.promote_types(full.dtype, torch.float32))
+            W = self.orthonormal_rows(wide)
+            c = _norm(self.rows(weight)) / _norm(W)
+            # Within the numbers of the dtype, also where those of X are at its ends.
+            info = torch.finfo(weight.dtype)
+            c = min(max(c or 1.0, info.tiny * math.sqrt(W.shape[-1])), info.max / 2)
+            return torch.empty_like(weight).copy_(self.assemble(c * W, wide))
+
+    def initial_scale(self, weight: Float[Tensor, "..."]) -> Tensor:
+        """Return the learned scale that a weight starts with: ones, or the norms of its rows."""
+        rows = self._matrices(weight.detach())
+        return row_norms(rows).flatten() if self.options.scale == "row_norms" else rows.new_ones(rows[..., 0].numel())
 
     def complete(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return `weight` with the directions that it has lost filled by fixed ones, with a warning that says so."""
@@ -190,7 +224,7 @@ class OrthogonalWeightNorm(nn.Module):
         if not bool(torch.isfinite(rows).all()):
             warnings.warn(
                 f"{self.label} has entries that are not finite; every group of rows with one computes with NaN. "
-                "Initialise it anew (reset_parameters), or load a sound checkpoint.",
+                "Initialize it again (reset_parameters), or load a sound checkpoint.",
                 stacklevel=2,
             )
         parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
@@ -207,7 +241,10 @@ class OrthogonalWeightNorm(nn.Module):
         return self.assemble(completed, weight)
 
     def describe_groups(self) -> str:
-        """Return the groups in words: "2 groups of 32 rows"."""
+        """Return the groups in words: "2 groups of 32 rows", "64 orthonormal columns"."""
+        if self.columns:
+            count = self.groups * self.columns
+            return f"{self.sizes[0]} orthonormal columns" + (f" in each of {count} blocks" if count > 1 else "")
         counts = Counter(self.sizes)
         text = " and ".join(
             f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}" for size, count in counts.items()
@@ -216,6 +253,8 @@ class OrthogonalWeightNorm(nn.Module):
         return text if self.groups == 1 else f"{text} in each of {self.groups} convolution groups"
 
     def _options(self) -> str:
+        if self.columns:
+            return f"orthonormal columns of {self.groups * self.columns} blocks"
         sizes = " + ".join(f"{count} x {size}" for size, count in runs_of_equal_size(self.sizes))
         return f"groups of {sizes} rows, {'centred' if self.center else 'not centred'}"
 
@@ -232,9 +271,17 @@ class OrthogonalWeightNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """Return what the printed module shows: groups, limit, centring, scale."""
-        centred = "centred" if self.center else "not centred"
-        scale = "learnable" if isinstance(self.scale, Tensor) else self.scale
-        return f"{self.describe_groups()}, orthonormal within a group; limit {self.limit}, {centred}, scale={scale}"
+        rule = self.describe_groups()
+        if not self.columns:
+            centred = "centred" if self.center else "not centred"
+            rule += f", orthonormal within a group; limit {self.limit}, {centred}"
+        scale = self.options.scale if isinstance(self.scale, Tensor) else self.scale
+        return f"{rule}, scale={scale}"
+
+
+def _norm(rows: Tensor) -> float:
+    """Return the norm of all rows, right also where the squares of entries are no numbers."""
+    return float(row_norms(row_norms(in_float64(rows)).reshape(1, -1)))
 
 
 def _sharded(label: str) -> str:
@@ -243,11 +290,3 @@ def _sharded(label: str) -> str:
         "model (orthogonalize_) before sharding it, read its weights inside the forward of a module that fully_shard "
         "wraps, shard it with orthonorm.distributed, or gather its state and load that into an unsharded model."
     )
-
-
-def _make_scale(scale: bool | float, rows: int, weight: Tensor) -> nn.Parameter | float | bool:
-    check_scale(scale)
-    if not isinstance(scale, bool):
-        return float(scale)
-    trains = weight.requires_grad or not isinstance(weight, nn.Parameter)  # a frozen layer stays frozen
-    return nn.Parameter(torch.ones(rows, dtype=weight.dtype, device=weight.device), trains) if scale else False

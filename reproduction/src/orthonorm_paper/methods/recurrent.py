@@ -47,7 +47,8 @@ def recurrent_unchanged(network: nn.Module) -> nn.Module:
 def orthogonalize_recurrent_(network: nn.Module, *, scale: bool) -> nn.Module:
     """Make each gate's recurrent matrix orthogonal by this library: one group a gate, not centred; in place."""
     recurrent_weights(network)
-    return on.orthogonalize_(network, on.OLMConfig(scale=scale), lambda module, _: isinstance(module, nn.RNNBase))
+    config = on.OrthogonalConfig(center=False, scale="row_norms" if scale else None, initial="weight")
+    return on.orthogonalize_(network, config, lambda module, _: isinstance(module, nn.RNNBase))
 
 
 def torch_orthogonal_(network: nn.Module) -> nn.Module:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -198,14 +199,21 @@ _EXPECTED = {
 
 
 def _olm(
-    network: nn.Module, names: Collection[str], choice: Choice, *, grouping: str = "tail", scale: bool = False
+    network: nn.Module,
+    names: Collection[str],
+    choice: Choice,
+    *,
+    grouping: Literal["balanced", "tail"] = "tail",
+    scale: Literal["row_norms"] | None = None,
 ) -> None:
-    config = on.OLMConfig(group_size=choice.group_size, center=choice.center, grouping=grouping, scale=scale)
+    config = on.OrthogonalConfig(
+        group_size=choice.group_size, center=choice.center, grouping=grouping, scale=scale, initial="weight"
+    )
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
 def _uncentred(network: nn.Module, names: Collection[str], choice: Choice) -> None:
-    config = on.OLMConfig(group_size=choice.group_size, center=False)
+    config = on.OrthogonalConfig(group_size=choice.group_size, center=False, initial="weight")
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
@@ -216,7 +224,7 @@ def _weight_norm(network: nn.Module, names: Collection[str], choice: Choice) -> 
 
 def _unit_rows(network: nn.Module, names: Collection[str], choice: Choice) -> None:  # noqa: ARG001
     # Groups of one row: orthogonalisation divides each by its norm.
-    config = on.OLMConfig(group_size=1, center=False)
+    config = on.OrthogonalConfig(group_size=1, center=False, initial="weight")
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
@@ -224,7 +232,7 @@ _ENTRIES = (
     Replacement("WN", "weight normalisation with a learned scale (torch's)", _weight_norm, arguments=("layers",)),
     Replacement("WN-unit", "rows of norm 1, not centred, without scale", _unit_rows, arguments=("layers",)),
     Replacement("OLM", "orthogonal, groups filled to the limit", _olm, bias=False),
-    Replacement("OLM-scale", "orthogonal, with a learned scale", partial(_olm, scale=True), bias=False),
+    Replacement("OLM-scale", "orthogonal, with a learned scale", partial(_olm, scale="row_norms"), bias=False),
     Replacement("OLM-L1", "orthogonal in the first layer", _olm, first=1, bias=False),
     Replacement("OLM-L2", "orthogonal in the first 2 layers", _olm, first=2, bias=False),
     Replacement("OLM-L4", "orthogonal in the first 4 layers", _olm, first=4, bias=False),

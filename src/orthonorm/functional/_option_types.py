@@ -1,0 +1,34 @@
+"""The words that options take, and which of them go together: what functions, layers and configurations share."""
+
+from typing import Literal
+
+__all__ = ["Grouping", "MethodName", "Tall", "check_tall"]
+
+Grouping = Literal["balanced", "tail"]
+"""How rows are split: as evenly as possible, or in full groups and a smaller last one."""
+
+Tall = Literal["groups", "columns"]
+"""What a matrix of more rows than columns becomes: groups of orthonormal rows, or orthonormal columns."""
+
+MethodName = Literal["auto", "eigh", "newton", "fused"]
+"""How the inverse square root is computed."""
+
+
+def check_tall(tall: str, *, group_size: int | None, center: bool) -> None:
+    """Raise a ValueError for a `tall` that is not known, or that the other options contradict."""
+    if tall not in ("groups", "columns"):
+        raise ValueError(
+            f"tall must be 'groups' (orthonormal rows in groups) or 'columns' (orthonormal columns); got {tall!r}."
+        )
+    if tall == "groups":
+        return
+    if group_size is not None:
+        raise ValueError(
+            f"group_size must be None with tall='columns', which takes a tall weight as one matrix; got {group_size}. "
+            "Pass group_size=None or tall='groups'."
+        )
+    if center:
+        raise ValueError(
+            "center must be False with tall='columns', since centred rows would not leave the columns orthonormal; got "
+            "True. Pass center=False or tall='groups'."
+        )

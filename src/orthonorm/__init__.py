@@ -1,7 +1,10 @@
 """Orthogonal weights for any PyTorch network, with exact gradients."""
 
 from . import functional as functional
+from .convert import ConversionPlan as ConversionPlan
 from .convert import OLMConfig as OLMConfig
+from .convert import PlannedWeight as PlannedWeight
+from .convert import conversion_plan as conversion_plan
 from .convert import default_filter as default_filter
 from .convert import fold as fold
 from .convert import fold_ as fold_

@@ -1,8 +1,11 @@
 """Orthogonal weights for any PyTorch network, with exact gradients."""
 
 from . import functional as functional
+from .convert import ConversionPlan as ConversionPlan
 from .convert import OLMConfig as OLMConfig
 from .convert import OrthogonalConfig as OrthogonalConfig
+from .convert import PlannedWeight as PlannedWeight
+from .convert import conversion_plan as conversion_plan
 from .convert import default_filter as default_filter
 from .convert import fold as fold
 from .convert import fold_ as fold_

@@ -18,19 +18,22 @@ def nearest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
         name: what was written.
         known: the names there are.
         cutoff: how alike the two must be, from 0 to 1; a name of five letters or more that is a part of a known one
-            always is.
+            always is, and so are the initials of its words.
 
     Example:
         >>> nearest_name("manifol", ["metric", "manifold"])
         'manifold'
         >>> nearest_name("group", ["metric", "group_size"])
         'group_size'
+        >>> nearest_name("wd", ["lr", "weight_decay"])
+        'weight_decay'
 
     Source: `difflib`, of Python's standard library.
     """
     known = list(known)
     part = [other for other in known if len(name) >= 5 and name in other]
-    return next(iter([*part, *get_close_matches(name, known, n=1, cutoff=cutoff)]), None)
+    short = [other for other in known if "_" in other and name == "".join(word[:1] for word in other.split("_"))]
+    return next(iter([*part, *short, *get_close_matches(name, known, n=1, cutoff=cutoff)]), None)
 
 
 def refusing_unknown_options(cls: type[T]) -> type[T]:

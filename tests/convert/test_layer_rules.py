@@ -287,12 +287,12 @@ def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: A
     torch.testing.assert_close(table.weight.norm(dim=1), plain.weight.norm(dim=1))
 
 
-def test_the_default_filter_leaves_recurrent_attention_and_embedding_layers():
+def test_the_default_choice_takes_attention_and_leaves_recurrent_and_embedding_layers():
     model = nn.ModuleList(
         [nn.Embedding(9, 6), nn.LSTM(6, 6), nn.Linear(6, 6), nn.MultiheadAttention(6, 2), nn.Linear(6, 3)]
     )
     on.orthogonalize_(model)
-    assert list(on.orthogonality_error(model)) == ["2.weight", "3.out_proj.weight"]
+    assert list(on.orthogonality_error(model)) == ["2.weight", "3.in_proj_weight", "3.out_proj.weight"]
 
 
 def test_a_subclass_has_the_rule_of_its_class():

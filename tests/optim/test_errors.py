@@ -92,6 +92,24 @@ CASES = {
         ValueError,
         "no option 'manifol', which would do nothing; did you mean 'manifold'.*The options are lr, momentum",
     ),
+    "an underscore too many": (lambda: group(manifold_=False), ValueError, "'manifold_'.*did you mean 'manifold'"),
+    "initials": (
+        lambda: group(manifold=False, wd=0.1),
+        ValueError,
+        "no option 'wd'.*did you mean 'weight_decay'",
+    ),
+    "initials in an added group": (
+        lambda: sgd().add_param_group({"params": [weight((4,))], "manifold": False, "wd": 0.1}),
+        ValueError,
+        "no option 'wd'.*did you mean 'weight_decay'",
+    ),
+    "a name of nothing": (lambda: group(orthogonal=False), ValueError, r"no option 'orthogonal'.*options are lr, mom"),
+    "an option of torch's that would do nothing": (lambda: group(maximize=True), ValueError, "no option 'maximize'"),
+    "an option of another optimizer": (
+        lambda: StiefelAdam([{"params": [weight()], "momentum": 0.9}]),
+        ValueError,
+        "no option 'momentum'",
+    ),
     "option cut short": (lambda: group(group=2), ValueError, "did you mean 'group_size'"),
     "misspelled option of Adam": (
         lambda: StiefelAdam([{"params": [weight()], "beta": (0.9, 0.9)}]),
@@ -194,6 +212,21 @@ def test_names_of_their_own_that_begin_as_an_option_stay_in_the_group():
 def test_keys_that_others_read_stay_in_the_group():
     others = {"name": "encoder", "lr_scale": 0.5, "layer_id": 3, "max_momentum": 0.95, "initial_lr": 0.1}
     assert others.items() <= group(**others).param_groups[0].items()
+
+
+def test_the_groups_of_an_optimizer_of_torch_are_taken_where_none_of_their_options_is_lost():
+    [theirs] = torch.optim.SGD([on_manifold((3, 5))], lr=0.1, momentum=0.9, foreach=True).param_groups
+    assert StiefelSGD([theirs]).param_groups[0]["momentum"] == 0.9
+
+
+@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
+def test_every_option_is_a_key_of_a_group_and_survives_saving(cls):
+    optimizer = cls([on_manifold((3, 5))], lr=0.1)
+    again = cls([{"params": [on_manifold((3, 5))], **optimizer.defaults}])
+    again.load_state_dict(optimizer.state_dict())
+    again.param_groups[0]["tag"] = 3  # a key for something else, set later
+    again.load_state_dict(again.state_dict())
+    assert again.param_groups[0]["tag"] == 3
 
 
 def test_a_scheduler_of_momentum_and_a_second_optimizer_of_its_groups():

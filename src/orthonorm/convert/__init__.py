@@ -3,8 +3,11 @@
 from ._choice import default_filter as default_filter
 from ._config import OLMConfig as OLMConfig
 from ._config import OrthogonalConfig as OrthogonalConfig
+from ._conversion import conversion_plan as conversion_plan
 from ._conversion import orthogonalize_ as orthogonalize_
 from ._folding import fold as fold
 from ._folding import fold_ as fold_
 from ._parameter_groups import param_groups as param_groups
+from ._plan import ConversionPlan as ConversionPlan
+from ._plan import PlannedWeight as PlannedWeight
 from ._recenter import recenter_ as recenter_

@@ -1,15 +1,16 @@
-"""Which layers of a model are converted where no filter says."""
+"""Which layers of a model are converted where no filter says, and why the others are not."""
 
 from collections.abc import Callable
 
 from torch import nn
 
 from orthonorm.functional._rows import as_rows
-from orthonorm.parametrizations._registration import row_layout
+from orthonorm.parametrizations._row_layout import row_layout
 
-from ._layer_rules import BY_DEFAULT
+from ._layer_rules import is_taken_by_default, why_type_is_left
+from ._output_layers import output_layers
 
-__all__ = ["Filter", "default_filter", "row_length"]
+__all__ = ["Filter", "default_filter", "reasons_to_leave", "row_length"]
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -25,15 +26,37 @@ def row_length(module: nn.Module, name: str) -> int | None:
     return as_rows(weight.detach(), groups=groups, transposed=transposed).shape[-1]
 
 
-def default_filter(model: nn.Module) -> Filter:
-    """Return the filter that takes every Conv and Linear but what has nothing to gain from it.
-
-    Left out are depthwise convolutions (one input channel a group), layers of fewer than 3 inputs a row, and the last
-    Linear of the model, its classifier, which the paper keeps plain. Recurrent, attention and embedding layers are
-    taken only when a filter chooses them: orthogonal gates or tables are another model, not a better start of it.
+def reasons_to_leave(model: nn.Module) -> Callable[[nn.Module], str | None]:
+    """Return the function that says why the default choice leaves a module of the model as it is; None if it does not.
 
     Args:
-        model: the whole model, of which the last Linear is left out.
+        model: the whole model, which tells its output layers.
+    """
+    outputs = output_layers(model)
+
+    def reason(module: nn.Module) -> str | None:
+        if not is_taken_by_default(module):
+            return why_type_is_left(module)
+        if id(module) in outputs:
+            return outputs[id(module)]
+        if isinstance(module, nn.modules.conv._ConvNd) and 1 < module.groups == module.in_channels:
+            return "depthwise convolution"
+        d = row_length(module, "weight")
+        # What has no weight of its own is refused by name, with the cure.
+        return None if d is None or d >= 3 else "fewer than 3 inputs a row"
+
+    return reason
+
+
+def default_filter(model: nn.Module) -> Filter:
+    """Return the filter that takes each layer but what has nothing to gain from it.
+
+    It takes every Linear, convolution and attention projection. Left out are the output layer (`conversion_plan` shows
+    which one, and how it is known), depthwise convolutions and layers of fewer than 3 inputs a row. Recurrent and
+    embedding layers are taken only when a filter chooses them: orthogonal gates or tables are another model.
+
+    Args:
+        model: the whole model, which tells its output layers.
 
     Example:
         >>> from torch import nn
@@ -43,15 +66,5 @@ def default_filter(model: nn.Module) -> Filter:
         >>> [name for name, module in model.named_modules() if usual(module, name) and name != "0"]
         ['1']
     """
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    last = linears[-1] if linears else None
-
-    def keep(module: nn.Module, _: str) -> bool:
-        if not isinstance(module, BY_DEFAULT) or module is last:
-            return False
-        if isinstance(module, nn.modules.conv._ConvNd) and 1 < module.groups == module.in_channels:
-            return False
-        d = row_length(module, "weight")
-        return d is None or d >= 3  # what has no weight of its own is refused by name, with the cure
-
-    return keep
+    reason = reasons_to_leave(model)
+    return lambda module, _: reason(module) is None

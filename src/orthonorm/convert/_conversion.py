@@ -1,55 +1,105 @@
-"""Conversion of a whole model: all chosen layers or none."""
+"""Conversion of a whole model, and the plan of it: all chosen layers or none."""
 
+from collections import Counter
+from collections.abc import Iterable
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
-from orthonorm.parametrizations._registration import build, orthogonal_weights, register, warnings_last
+from orthonorm.parametrizations._registration import register, warnings_last
 from orthonorm.parametrizations._rollback import all_or_nothing
-from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
-from ._choice import Filter, default_filter, row_length
+from ._choice import Filter
 from ._config import OrthogonalConfig
-from ._layer_rules import BY_DEFAULT, Target, find_rule, known_types
+from ._decisions import FROZEN, ORTHOGONAL_ALREADY, Step, decide
+from ._plan import ConversionPlan
 
-__all__ = ["orthogonalize_"]
-
-
-class _Plan(NamedTuple):
-    module: nn.Module
-    name: str
-    parametrization: OrthogonalWeightNorm
+__all__ = ["conversion_plan", "orthogonalize_"]
 
 
-def orthogonalize_(model: nn.Module, config: OrthogonalConfig | None = None, filter_fn: Filter | None = None) -> nn.Module:
-    """Make the weights of a model's layers orthogonal, in place, and keep them so while it trains.
+def conversion_plan(
+    model: nn.Module,
+    config: OrthogonalConfig | None = None,
+    filter_fn: Filter | None = None,
+    *,
+    exclude: Iterable[str] = (),
+) -> ConversionPlan:
+    """Return what `orthogonalize_` would do with each weight of a model, and why, without changing it.
 
-    Each chosen layer gets `orthogonal_weight_norm` on its weights: `W = Sigma^{-1/2} (V - mean)`, where V starts as the
-    weight that was there. Parameters stay the same objects, a plain checkpoint loads as before, and nothing is changed
-    if any layer is refused. Weights that layers share stay shared.
-
-    Which tensors of a layer become orthogonal is a table: the weight of a Linear, convolution or Embedding (but its
-    padding row), `weight_hh` of a recurrent layer or cell (uncentred, each gate one group), the projections of
-    `nn.MultiheadAttention` (q, k and v each by itself) with its output projection.
-
-    The effective rate of a layer is `lr / |V|^2`, and V starts at the size of the weight that was there: a layer that
-    starts small (as transformers do) can diverge at a usual rate. `inspect` shows the size, `recenter_` sets it.
+    Each tensor of two or more dimensions has a row: converted, left as it is, or refused (`orthogonalize_` raises the
+    error that the row holds). The operations of the transformation are counted from the sizes, about
+    `10 s^2 d + 24 s^3` for a group of `s` rows of length `d`: a wide layer in one group is dear, and `group_size` makes
+    it cheap. The model may be on the meta device.
 
     Args:
         model: any module.
-        config: how; the default is `OrthogonalConfig()`.
-        filter_fn: `(module, fqn) -> bool`, which layers. None takes every Conv and Linear but depthwise convolutions,
-            layers of fewer than 3 inputs, and the last Linear (the classifier).
+        config: how, as for `orthogonalize_`.
+        filter_fn: `(module, name) -> bool`, which layers, as for `orthogonalize_`.
+        exclude: names and shell patterns of what is left as it is, as for `orthogonalize_`.
+
+    Returns:
+        The plan, which prints as a table.
+
+    Raises:
+        TypeError, ValueError: if an argument is not one that `orthogonalize_` takes.
+
+    Example:
+        >>> import torch, orthonorm as on
+        >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+        >>> for weight in on.conversion_plan(model).weights:
+        ...     print(weight.name, weight.decision, "|", weight.groups, "|", weight.why)
+        0.weight converted | 1 group of 16 rows | by default
+        2.weight left |  | output layer: the last Linear as registered
+
+    Source: the paper's substitution of orthogonal linear modules for standard ones.
+    """
+    with warnings_last():
+        return ConversionPlan(tuple(step.row() for step in _decide(model, config, filter_fn, exclude)))
+
+
+def orthogonalize_(
+    model: nn.Module,
+    config: OrthogonalConfig | None = None,
+    filter_fn: Filter | None = None,
+    *,
+    exclude: Iterable[str] = (),
+) -> nn.Module:
+    """Make the weights of a model's layers orthogonal, in place, and keep them so while it trains.
+
+    Each chosen layer gets `orthogonal_weight_norm` on its weights. Call `conversion_plan` with the same arguments to
+    see beforehand which, and why the others are left. Parameters stay the same objects, a plain checkpoint loads as
+    before, and nothing is changed if any layer is refused. Weights that layers share stay shared.
+
+    Without a filter it takes every Linear, convolution and attention projection that trains, but the output layer,
+    depthwise convolutions and rows of fewer than 3 entries. The output layer is what the model tells (`get_classifier`
+    of timm, `get_output_embeddings` of transformers), and otherwise the last Linear as registered and, if a
+    convolution follows it, the last layer of all.
+
+    Which tensors of a layer become orthogonal is a table: the weight of a Linear, convolution or Embedding (but its
+    padding row), `weight_hh` of a recurrent layer or cell (uncentred, each gate one group), the projections of
+    `nn.MultiheadAttention` (q, k and v each by itself) with its output projection. A Linear named `qkv`, `in_proj` or
+    `c_attn` with three times as many outputs as inputs is taken as q, k and v. The `Conv1D` of transformers, which
+    stores its weight as `(in, out)`, is converted by its outputs.
+
+    Args:
+        model: any module.
+        config: how; the default is one group for each layer's limit, without scale.
+        filter_fn: `(module, name) -> bool`, which layers; `name` is the fully qualified name of the module. None for
+            the choice above. Frozen weights (`requires_grad=False`) are left as they are whatever it says; call
+            `orthogonal_weight_norm(layer)` to convert one on purpose.
+        exclude: names and shell patterns (`"head"`, `"*.attn.qkv"`) of weights, layers or blocks that are left as they
+            are, out of those that were chosen.
 
     Returns:
         The model.
 
     Raises:
-        TypeError: if `model` is not a module, `config` no `OrthogonalConfig` or `filter_fn` no function of two arguments; if
-            the filter chooses a module that the table does not know, or whose class allows no class derived from it.
-        ValueError: if no layer is chosen, a chosen one is parametrized already, or a layer that shares its weight with
-            a chosen one is not chosen.
+        TypeError: if `model` is not a module, `config` no `OrthogonalConfig`, `filter_fn` no function of two arguments or
+            `exclude` no texts; if the filter chooses a module that the table does not know, or whose class allows no
+            class derived from it.
+        ValueError: if no layer is converted, a chosen one is parametrized already, `exclude` has a name that matches
+            nothing, or the filter does not choose a layer that shares its weight with a chosen one.
 
     Example:
         >>> import torch, orthonorm as on
@@ -60,6 +110,21 @@ def orthogonalize_(model: nn.Module, config: OrthogonalConfig | None = None, fil
 
     Source: the paper's substitution of orthogonal linear modules for standard ones.
     """
+    with warnings_last():
+        steps = _decide(model, config, filter_fn, exclude)
+        refused = next((step.error for step in steps if step.error is not None), None)
+        if refused is not None:
+            raise refused
+        if all(step.parametrization is None for step in steps):
+            raise ValueError(_nothing_converted(model, steps, default=filter_fn is None))
+        _carry_out(steps)
+    return model
+
+
+def _decide(
+    model: nn.Module, config: OrthogonalConfig | None, filter_fn: Filter | None, exclude: Iterable[str]
+) -> list[Step]:
+    """Return the decision on each weight, once the arguments are of the right kinds."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     config = OrthogonalConfig() if config is None else config
@@ -69,20 +134,18 @@ def orthogonalize_(model: nn.Module, config: OrthogonalConfig | None = None, fil
         )
     if filter_fn is not None:
         _check_filter(filter_fn)
-    choose = default_filter(model) if filter_fn is None else filter_fn
-    chosen = [(fqn, module) for fqn, module in model.named_modules() if choose(module, fqn)]
-    if not chosen:
-        raise ValueError(_nothing_chosen(model, default=filter_fn is None))
-    with warnings_last():
-        plans = _make_plans(chosen, config)
-        _check_shared_weights(model, plans)
-        with all_or_nothing([(plan.module, plan.name) for plan in plans]):
-            scales: dict[int, Any] = {}
-            for plan in plans:
-                key = id(plan.module._parameters[plan.name])
-                register(plan.module, plan.name, plan.parametrization)
-                plan.parametrization.scale = scales.setdefault(key, plan.parametrization.scale)
-    return model
+    return decide(model, config, filter_fn, exclude)
+
+
+def _carry_out(steps: list[Step]) -> None:
+    """Register what was decided, all of it or nothing."""
+    with all_or_nothing([(step.module, step.name) for step in steps if step.parametrization is not None]):
+        scales: dict[int, Any] = {}
+        for step in steps:
+            if step.parametrization is not None:
+                key = id(step.tensor)
+                register(step.module, step.name, step.parametrization)
+                step.parametrization.scale = scales.setdefault(key, step.parametrization.scale)
 
 
 def _check_filter(filter_fn: Any) -> None:
@@ -101,71 +164,25 @@ def _check_filter(filter_fn: Any) -> None:
         )
 
 
-def _make_plans(chosen: list[tuple[str, nn.Module]], config: OrthogonalConfig) -> list[_Plan]:
-    """Return what is to be done, every check made and nothing changed yet."""
-    plans: dict[tuple[int, str], _Plan] = {}
-    for fqn, module in chosen:
-        for target in _targets(module, fqn, config):
-            path, _, name = target.name.rpartition(".")
-            owner = module.get_submodule(path)
-            if (id(owner), name) not in plans:  # an attention's output projection is a Linear of its own, too
-                options = config.options_for(target, row_length(owner, name))
-                label = f"{fqn}.{target.name}" if fqn else target.name
-                row = target.options.get("constant_row")
-                plans[id(owner), name] = _Plan(owner, name, build(owner, name, options, label=label, constant_row=row))
-    return list(plans.values())
-
-
-def _targets(module: nn.Module, fqn: str, config: OrthogonalConfig) -> list[Target]:
-    """Return the tensors of a chosen module that are to become orthogonal."""
-    rule = find_rule(module)
-    label = fqn or "the model"
-    if rule is None:
-        raise TypeError(
-            f"orthogonalize_ knows {known_types()}; the filter chose {label!r}, a {type(module).__name__}. Narrow the "
-            "filter, or call orthogonal_weight_norm(module, name) on it."
-        )
-    try:
-        return [target for target in rule(module) if config.input_weights or not target.input_weight]
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{label}: {error}") from None
-
-
-def _nothing_chosen(model: nn.Module, default: bool) -> str:
-    candidates = sum(isinstance(module, BY_DEFAULT) for module in model.modules())
-    if 0 < candidates == sum(isinstance(module, BY_DEFAULT) for _, module, _, _ in orthogonal_weights(model)):
+def _nothing_converted(model: nn.Module, steps: list[Step], default: bool) -> str:
+    """Return the message for a conversion that has nothing to do: why each weight is left, and the cure."""
+    reasons = Counter(step.why for step in steps)
+    if reasons and set(reasons) == {ORTHOGONAL_ALREADY}:
         return (
-            f"every Linear and convolution layer of this {type(model).__name__} is orthogonal already. "
-            "Call fold_ first to convert them anew."
+            f"every weight of this {type(model).__name__} is {ORTHOGONAL_ALREADY}. "
+            "Call fold_ first to convert them again."
         )
-    if default:
-        return (
-            f"the default filter chose no layer of this {type(model).__name__}, which has {candidates} Linear or "
-            "convolution layers: it leaves out the last Linear, depthwise convolutions and layers of fewer than 3 "
-            "inputs. Pass filter_fn=lambda module, fqn: ... to choose yourself."
-        )
-    return (
-        f"filter_fn chose no module of this {type(model).__name__}, which has {candidates} Linear or convolution "
-        "layers. It is called with (module, fully qualified name) and returns True for those to convert."
+    who = "the default choice" if default else "filter_fn"
+    counts = "; ".join(f"{count} left ({reason})" for reason, count in reasons.items())
+    cure = (
+        "Pass filter_fn=lambda module, name: ... to choose yourself."
+        if default
+        else "It is called with (module, fully qualified name) and returns True for the layers to convert."
     )
-
-
-def _check_shared_weights(model: nn.Module, plans: list[_Plan]) -> None:
-    """Refuse to convert one user of a shared weight and not the others, or the users in different ways."""
-    shared: dict[int, _Plan] = {}
-    for plan in plans:
-        first = shared.setdefault(id(plan.module._parameters[plan.name]), plan)
-        if first.parametrization.key() != plan.parametrization.key():
-            raise ValueError(
-                f"{plan.parametrization.label} shares its tensor with {first.parametrization.label}, but the two would "
-                "be made orthogonal in different ways (their types, or a padding row, differ). Leave both out, or "
-                "call orthogonal_weight_norm on both with the same options, which ties V and not a learned scale."
-            )
-    taken = {(id(plan.module), plan.name) for plan in plans}
-    for fqn, module in model.named_modules():
-        for name, parameter in module._parameters.items():
-            if id(parameter) in shared and (id(module), name) not in taken:
-                raise ValueError(
-                    f"{fqn}.{name} shares its tensor with a chosen layer but is not chosen itself, so the two would "
-                    "no longer compute with one weight. Choose both, or leave both out."
-                )
+    if ORTHOGONAL_ALREADY in reasons:
+        cure = "Call fold_ first to convert those again that are orthogonal already."
+    elif FROZEN in reasons:
+        cure = "Call requires_grad_(True) on frozen layers first, or orthogonal_weight_norm(layer) on each."
+    return (
+        f"{who} converts no weight of this {type(model).__name__}, which has {len(steps)}: {counts or 'none'}. {cure}"
+    )

@@ -10,7 +10,9 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["BY_DEFAULT", "RULES", "Target", "find_rule", "known_types"]
+from orthonorm.parametrizations._row_layout import stores_inputs_first
+
+__all__ = ["RULES", "Target", "find_rule", "is_taken_by_default", "known_types", "targets_of", "why_type_is_left"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Target:
     """Whether the blocks that the configuration names are meant for this tensor."""
     input_weight: bool = False
     """Whether it acts on the inputs of a recurrent layer: taken only where the configuration asks for it."""
+    blocks_are: str = ""
+    """What the blocks are, in words."""
 
 
 Rule = Callable[[nn.Module], list[Target]]
@@ -49,9 +53,9 @@ def _recurrent(module: nn.Module) -> list[Target]:
     gates = next(count for kind, count in _GATES.items() if isinstance(module, kind))
     names = [*module._parameters, *getattr(module, "parametrizations", {})]
     return [
-        Target(name, blocks=gates, input_weight=True)
+        Target(name, blocks=gates, input_weight=True, blocks_are="each gate by itself")
         if name.startswith("weight_ih")
-        else Target(name, {"center": False, "group_size": None}, blocks=gates)
+        else Target(name, {"center": False, "group_size": None}, blocks=gates, blocks_are="each gate by itself")
         for name in names
         if name.startswith(("weight_ih", "weight_hh"))
     ]
@@ -60,7 +64,7 @@ def _recurrent(module: nn.Module) -> list[Target]:
 def _attention(module: nn.Module) -> list[Target]:
     assert isinstance(module, nn.MultiheadAttention)
     if module._qkv_same_embed_dim:
-        projections = [Target("in_proj_weight", blocks=3)]
+        projections = [Target("in_proj_weight", blocks=3, blocks_are="q, k and v, each by itself")]
     else:
         projections = [Target(f"{letter}_proj_weight") for letter in "qkv"]
     return [*projections, Target("out_proj.weight", takes_blocks=False)]
@@ -112,15 +116,54 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Bilinear: _bilinear,
 }
 
-BY_DEFAULT = (nn.Linear, nn.modules.conv._ConvNd)
-"""The types that `orthogonalize_` takes without a filter."""
+_BY_DEFAULT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
+
+_LEFT: dict[tuple[type[nn.Module], ...], str] = {
+    (nn.RNNBase, nn.RNNCellBase): "recurrent: taken if filter_fn chooses it",
+    (nn.Embedding, nn.EmbeddingBag): "embedding: taken if filter_fn chooses it",
+    (nn.Bilinear,): "bilinear: no matrix",
+}
+
+# Names under which attention modules keep q, k and v in one layer (timm, GPT-2), three times as wide as its inputs.
+_FUSED = ("qkv", "in_proj", "c_attn")
+
+
+def is_taken_by_default(module: nn.Module) -> bool:
+    """Return whether a layer's type is one that `orthogonalize_` takes without a filter."""
+    return isinstance(module, _BY_DEFAULT) or stores_inputs_first(module)
+
+
+def why_type_is_left(module: nn.Module) -> str:
+    """Return why a layer of a type that is not taken by default is left as it is."""
+    known = (reason for kinds, reason in _LEFT.items() if isinstance(module, kinds))
+    return next(known, "no layer type that the conversion knows")
 
 
 def find_rule(module: nn.Module) -> Rule | None:
     """Return the entry for a module's type or for the nearest class that it derives from; None if there is none."""
-    return next((RULES[cls] for cls in type(module).__mro__ if cls in RULES), None)
+    rule = next((RULES[cls] for cls in type(module).__mro__ if cls in RULES), None)
+    return _weight if rule is None and stores_inputs_first(module) else rule
+
+
+def targets_of(module: nn.Module, fqn: str) -> list[Target] | None:
+    """Return the tensors of a module that become orthogonal where it is chosen; None for a type without a rule."""
+    rule = find_rule(module)
+    if rule is None:
+        return None
+    if rule is _weight and fqn.rpartition(".")[2] in _FUSED and _is_thrice_as_wide(module):
+        return [Target("weight", blocks=3, blocks_are="q, k and v by the layer's name, each by itself")]
+    return rule(module)
+
+
+def _is_thrice_as_wide(module: nn.Module) -> bool:
+    weight = module._parameters.get("weight")
+    if weight is None or isinstance(weight, nn.parameter.UninitializedParameter) or weight.ndim != 2:
+        return False
+    n, d = reversed(weight.shape) if stores_inputs_first(module) else weight.shape
+    return n == 3 * d
 
 
 def known_types() -> str:
     """Return the names of the types in the table, for messages."""
-    return ", ".join(cls.__name__ for cls, rule in RULES.items() if rule is not _bilinear)
+    names = [cls.__name__ for cls, rule in RULES.items() if rule is not _bilinear]
+    return ", ".join([*names, "Conv1D of transformers"])

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from orthonorm.functional import orthonormalize
+from orthonorm.functional._groups import operations
 
-from ._row_groups import GroupedWeight, RowGroup, groups_of, operations, share_out
+from ._row_groups import GroupedWeight, RowGroup, groups_of, share_out
 
 __all__ = ["Bucket", "balanced", "make_buckets"]
 

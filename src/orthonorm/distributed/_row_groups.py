@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import torch
 
-__all__ = ["GroupedWeight", "RowGroup", "groups_of", "operations", "share_out"]
+__all__ = ["GroupedWeight", "RowGroup", "groups_of", "share_out"]
 
 
 @dataclass(frozen=True)
@@ -49,23 +49,6 @@ class RowGroup:
     def numel(self) -> int:
         """Number of its entries."""
         return self.size * self.d
-
-
-def operations(size: int, d: int) -> int:
-    """Return about how many operations the map of `size` rows of length `d` takes, forward and backward.
-
-    $$10 s^2 d + 24 s^3$$
-
-    Five products of `2 s^2 d` (the Gram matrix, `P V_C`, and three in the adjoint), and the decomposition with the
-    products of `s x s` matrices. It is what work is shared out by; `plan` counts the operations themselves.
-
-    Example:
-        >>> operations(64, 576)
-        29884416
-
-    Source: the products of Note [the adjoint of the transformation].
-    """
-    return 10 * size * size * d + 24 * size**3
 
 
 def groups_of(weights: Sequence[GroupedWeight], first: int = 0) -> list[RowGroup]:

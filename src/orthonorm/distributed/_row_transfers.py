@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from orthonorm.functional._groups import operations
+
 from ._buckets import Bucket
-from ._row_groups import GroupedWeight, RowGroup, operations
+from ._row_groups import GroupedWeight, RowGroup
 
 __all__ = ["Moves", "rows_per_rank", "where_most_rows_are"]
 

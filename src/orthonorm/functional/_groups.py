@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-__all__ = ["GROUPINGS", "check_group_arguments", "group_sizes", "row_limit", "runs_of_equal_size"]
+__all__ = ["GROUPINGS", "check_group_arguments", "group_sizes", "operations", "row_limit", "runs_of_equal_size"]
 
 GROUPINGS = ("balanced", "tail")
 
@@ -72,3 +72,20 @@ def check_group_arguments(group_size: int | None, grouping: str) -> None:
 def runs_of_equal_size(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
     """Return `(size, count)` of each run of equal neighbours, so that a run is mapped in one batch."""
     return [(size, len(list(run))) for size, run in groupby(sizes)]
+
+
+def operations(size: int, d: int) -> int:
+    """Return about how many operations the transformation of `size` rows of length `d` takes, forward and backward.
+
+    $$10 s^2 d + 24 s^3$$
+
+    Five products of `2 s^2 d` (the Gram matrix, `P V_C`, and three in the adjoint), and the decomposition with the
+    products of `s x s` matrices. Ranks share work by it, and `conversion_plan` shows it.
+
+    Example:
+        >>> operations(64, 576)
+        29884416
+
+    Source: the products of Note [the adjoint of the transformation].
+    """
+    return 10 * size * size * d + 24 * size**3

@@ -20,8 +20,13 @@ from ._matmul_precision import full_float32
 
 __all__ = ["Params", "StiefelOptimizer", "check_number"]
 
-# Keys that torch itself, or one of its schedulers, puts into a group: near to an option, and no slip for it.
-_TORCHS_OWN = {"params", "param_names", "max_momentum", "base_momentum"}
+# Keys that torch, its schedulers and the usual tools put into a group, and read there.
+_OF_OTHERS = {
+    "params", "param_names", "name", "layer_id", "initial_lr", "min_lr", "max_lr", "swa_lr", "base_momentum",
+    "max_momentum", "foreach", "fused", "capturable",
+}  # fmt: skip
+# Options of torch's optimizers that would do nothing here, so that only their neutral values are taken.
+_TORCHS_OPTIONS = {"dampening", "maximize", "amsgrad", "differentiable", "decoupled_weight_decay"}
 
 Params = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 
@@ -169,17 +174,21 @@ def check_number(name: str, value: Any) -> None:
 
 
 def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
-    """Refuse a key that is nearly an option's name. Others are kept, as torch keeps them: a scheduler may read them.
+    """Refuse a key that is no option and that nothing reads.
 
-    An option's name with a word behind it, as `weight_decay_scale`, is a name of its own.
+    An option's name with a word behind it, as `lr_scale`, is a name of its own: a scheduler reads it.
     """
-    for key in group.keys() - options.keys() - _TORCHS_OWN:
-        near = nearest_name(key, options, cutoff=0.72)
-        if near is not None and not key.startswith(f"{near}_"):
-            raise ValueError(
-                f"a parameter group has no option {key!r}, which would do nothing; did you mean {near!r}? The options "
-                f"are {', '.join(options)}"
-            )
+    for key in group.keys() - options.keys() - _OF_OTHERS:
+        if any(key.startswith(f"{option}_") and key != f"{option}_" for option in options):
+            continue
+        if key in _TORCHS_OPTIONS and not group[key]:
+            continue
+        near = nearest_name(key, options)
+        meant = f"; did you mean {near!r}?" if near else "."
+        raise ValueError(
+            f"a parameter group has no option {key!r}, which would do nothing{meant} The options are "
+            f"{', '.join(options)}. Set a key that something else reads in param_groups, after the optimizer is made."
+        )
 
 
 def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: list[str], name: str) -> None:

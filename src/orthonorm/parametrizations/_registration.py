@@ -16,6 +16,7 @@ from ._options import Blocks, Initial, Options, Scale
 from ._recurrent_and_attention import adapt
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
+from ._row_layout import row_layout
 from ._weight_norm import OrthogonalWeightNorm
 
 __all__ = [
@@ -28,16 +29,8 @@ __all__ = [
     "orthogonal_weights",
     "place_before",
     "register",
-    "row_layout",
     "warnings_last",
 ]
-
-
-def row_layout(module: nn.Module) -> tuple[int, bool]:
-    """Return `(groups, transposed)`, which say how the module's weight is brought to rows (`functional.rows`)."""
-    if isinstance(module, nn.modules.conv._ConvNd):
-        return module.groups, module.transposed
-    return 1, False
 
 
 def orthogonal_weight_norm(

@@ -1,0 +1,106 @@
+"""What a conversion does with each weight of a model, as numbers, and as a table when it is printed."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+__all__ = ["ConversionPlan", "Decision", "PlannedWeight"]
+
+Decision = Literal["converted", "left", "refused"]
+
+
+@dataclass(frozen=True)
+class PlannedWeight:
+    """What a conversion does with one weight, and why."""
+
+    name: str
+    """Key in the plain model's `state_dict`."""
+    layer: str
+    """Class of the layer that holds it."""
+    shape: tuple[int, ...]
+    decision: Decision
+    """`"converted"`, `"left"` as it is, or `"refused"`: then `orthogonalize_` raises the error that `why` holds."""
+    groups: str
+    """The groups of rows in words; empty if it is not converted."""
+    operations: int
+    """Operations of its transformation in each training step, forward and backward, whatever the batch size."""
+    why: str
+    """The reason for the decision."""
+    tied_to: str = ""
+    """The first weight of the model that shares its tensor; empty if there is none before it."""
+
+    @property
+    def numel(self) -> int:
+        """Number of its entries."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """What `orthogonalize_` does with each weight of a model; prints as a table."""
+
+    weights: tuple[PlannedWeight, ...]
+    """The tensors of two or more dimensions, in the order of the model. Tied ones stand once for each layer."""
+
+    @property
+    def converted(self) -> tuple[PlannedWeight, ...]:
+        """The weights that become orthogonal."""
+        return self._decided("converted")
+
+    @property
+    def left(self) -> tuple[PlannedWeight, ...]:
+        """The weights that stay as they are."""
+        return self._decided("left")
+
+    @property
+    def refused(self) -> tuple[PlannedWeight, ...]:
+        """The weights that were chosen and cannot be converted."""
+        return self._decided("refused")
+
+    @property
+    def operations(self) -> int:
+        """Operations of the transformation in each training step, forward and backward, whatever the batch size."""
+        return sum(weight.operations for weight in self.weights)
+
+    @property
+    def forward_operations(self) -> int:
+        """Operations with the converted weights in a forward pass: for each sample, token or output pixel."""
+        return 2 * sum(weight.numel for weight in self.converted)
+
+    def entries(self, decision: Decision | None = None) -> int:
+        """Return the number of entries of the weights with one decision, or of all: a tied tensor counts once."""
+        chosen = self.weights if decision is None else self._decided(decision)
+        return sum(weight.numel for weight in chosen if not weight.tied_to)
+
+    def _decided(self, decision: Decision) -> tuple[PlannedWeight, ...]:
+        return tuple(weight for weight in self.weights if weight.decision == decision)
+
+    def __str__(self) -> str:
+        """Return the table, one row a weight, and the totals below it."""
+        table = [("weight", "layer", "shape", "decision", "groups", "Mflop a step", "why")]
+        table += [
+            (w.name, w.layer, " x ".join(map(str, w.shape)), w.decision, w.groups, _million(w.operations), w.why)
+            for w in self.weights
+        ]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if i == 5 else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in table
+        ]
+        entries, total = self.entries("converted"), self.entries()
+        below = [
+            f"{len(self.converted)} of {len(self.weights)} weights are converted, "
+            f"{entries:,} of {total:,} entries ({entries / max(total, 1):.1%}).",
+            f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
+            "batch size.",
+            f"A forward pass takes {_million(self.forward_operations) or '0'} Mflop with these weights for each "
+            "sample, token or output pixel.",
+        ]
+        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", *below])
+
+
+def _million(operations: int) -> str:
+    return f"{operations / 1e6:,.3g}" if 0 < operations < 1e8 else f"{operations / 1e6:,.0f}" if operations else ""

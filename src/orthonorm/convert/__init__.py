@@ -6,4 +6,4 @@ from ._conversion import orthogonalize_ as orthogonalize_
 from ._folding import fold as fold
 from ._folding import fold_ as fold_
 from ._parameter_groups import param_groups as param_groups
-from ._recenter import recenter_ as recenter_
+from ._renormalize import renormalize_ as renormalize_

@@ -29,7 +29,7 @@ class Case:
 
     optimizer: Callable[..., torch.optim.Optimizer]
     half: bool = False
-    recenter_every: int | None = None
+    renormalize_every: int | None = None
 
 
 sgd = torch.optim.SGD
@@ -39,7 +39,7 @@ CASES = {
     "AdamW, decay 0.01": Case(partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.01)),
     "SGD at a rate of 1.2 (at 2 it learns nothing)": Case(partial(sgd, lr=1.2)),
     "SGD, decay 0.01": Case(partial(sgd, lr=0.5, weight_decay=0.01)),
-    "the same, re-centred every 1,000 steps": Case(partial(sgd, lr=0.5, weight_decay=0.01), recenter_every=1000),
+    "the same, re-centred every 1,000 steps": Case(partial(sgd, lr=0.5, weight_decay=0.01), renormalize_every=1000),
 }
 
 
@@ -96,8 +96,8 @@ def train(case: Case, steps: int, seed: int = 0) -> list[Point]:
         loss.backward()
         optimizer.step()
         total += float(loss.detach())
-        if case.recenter_every and step % case.recenter_every == 0:
-            on.recenter_(model)
+        if case.renormalize_every and step % case.renormalize_every == 0:
+            on.renormalize_(model, norm=1.0)
         if step % every == 0:
             points.append(measure(model, step, total / every))
             total = 0.0

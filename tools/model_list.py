@@ -4,7 +4,8 @@
 
 One variant of each family of timm, of torchvision's classifiers, and two transformers models from small configurations,
 with random weights and small synthetic images. A model is taken as it comes: the default filter, groups of 64 rows as
-in the paper's experiments, and `recenter_` so that one learning rate suits every start. Training is Adam on one batch.
+in the paper's experiments, and `renormalize_(model, norm=1.0)` so that one learning rate suits every initialization.
+Training is Adam on one batch.
 """
 
 import argparse
@@ -148,7 +149,7 @@ def measure(case: Case) -> Result:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         on.orthogonalize_(model, CONFIG)
-    on.recenter_(model)
+    on.renormalize_(model, norm=1.0)
     layers = [module for module in model.modules() if isinstance(module, LAYERS)]
     plain = [module for module in layers if "weight" in module._parameters]
     sizes = [module.weight.numel() for module in layers]  # type: ignore[operator]

@@ -15,12 +15,13 @@ This page is written by `python tools/what_works.py` from `docs/model_list.json`
 `python tools/model_list.py` measures. Do not edit it by hand.
 
 Each architecture was made with random weights and 10 classes, converted with
-`orthogonalize_(model, OLMConfig(group_size={group_size}))` and `recenter_`, trained five steps of Adam at 2e-4 on one
-batch of small synthetic images (or tokens), and folded. A tick in the last column means that at least 80% of the
-entries of its Linear and Conv weights were converted, the loss fell, every weight was orthogonal to 5e-5, the folded
-model gave the same output to 1e-4 (relative, evaluation mode, an output that is not zero), and classes, keys and shapes
-were those of the plain model again. `recenter_` comes first since a layer that starts small has a large effective rate,
-`lr / |V|^2`. This is a smoke test of the conversion, on one batch, and says nothing about how well a model trains.
+`orthogonalize_(model, OLMConfig(group_size={group_size}))` and `renormalize_(model, norm=1.0)`, trained
+five steps of Adam at 2e-4 on one batch of small synthetic images (or tokens), and folded. A tick in the last column
+means that at least 80% of the entries of its Linear and Conv weights were converted, the loss fell, every weight was
+orthogonal to 5e-5, the folded model gave the same output to 1e-4 (relative, evaluation mode, an output that is not
+zero), and classes, keys and shapes were those of the plain model again. `renormalize_` comes first since a layer whose
+`V` is small has a large effective learning rate, with Adam `lr / |V|`. This is a smoke test of the conversion, on one
+batch, and says nothing about how well a model trains.
 
 Measured with {versions}: {passed} of {count} pass.
 

@@ -204,7 +204,7 @@ def test_an_orthogonal_kernel_is_converted_and_recentred_to_itself(figures: Figu
     case = data.draw(convolutions(kind))
     name = "the six convolutions: an orthogonal one converted, loaded or recentred is the same function"
     figures.case(name)
-    layer = built(lambda: on.recenter_(case.layer()))
+    layer = built(lambda: on.renormalize_(case.layer()))
     x = case.input()
     expected = layer(x)
     limit = 64 * torch.finfo(x.dtype).eps
@@ -214,5 +214,5 @@ def test_an_orthogonal_kernel_is_converted_and_recentred_to_itself(figures: Figu
     other = case.orthogonal(case.plain(again=1))
     other.load_state_dict(on.fold(layer).state_dict(), strict=True)
     figures.expect(name, difference(other(x), expected), limit)
-    recentred = on.recenter_(copy.deepcopy(converted), norm=3.0)
+    recentred = on.renormalize_(copy.deepcopy(converted), norm=3.0)
     figures.expect(name, difference(recentred(x), expected), limit)

@@ -383,20 +383,20 @@ def test_case_24_empty_gives_empty():
         layer = on.OrthogonalLinear(8, 0, scale=True)
     assert layer(torch.randn(3, 8)).shape == (3, 0)
     assert on.orthogonality_error(layer) == {"weight": 0.0}
-    report = on.inspect(on.recenter_(layer)).layers[0]
+    report = on.inspect(on.renormalize_(layer)).layers[0]
     assert (report.shape, report.norm, report.condition, report.scale) == ((0, 8), 0.0, 1.0, "none")
     assert weight(on.fold(layer)).shape == (0, 8)
     assert scale(layer).shape == (0,)
 
 
-def test_case_25_a_larger_v_trains_slower_is_shown_and_recentered():
+def test_case_25_a_larger_v_trains_slower_is_shown_and_renormalized():
     x, y, start = torch.randn(64, 16), torch.randn(64, 8), torch.randn(8, 16)
     moved, norms = [], []
-    for size, recenter in ((1.0, False), (10.0, False), (10.0, True)):
+    for size, renormalize in ((1.0, False), (10.0, False), (10.0, True)):
         layer = on.OrthogonalLinear(16, 8, bias=False)
         layer.weight = size * start
-        if recenter:
-            on.recenter_(layer, norm=4.0)
+        if renormalize:
+            on.renormalize_(layer, norm=4.0)
         norms.append(on.inspect(layer).layers[0].norm)
         before = weight(layer).detach().clone()
         nn.functional.mse_loss(layer(x), y).backward()

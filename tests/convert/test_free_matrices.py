@@ -1,4 +1,4 @@
-"""`recenter_`, `param_groups`, and what the size of V does to training."""
+"""`renormalize_`, `param_groups`, and what the size of V does to training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +20,13 @@ def row_norms(layer: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("norm", [1.0, 3.0])
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
-def test_recentering_keeps_the_function_and_sets_the_norms(kind: Kind, norm: float):
+def test_renormalizing_keeps_the_function_and_sets_the_norms(kind: Kind, norm: float):
     layer, x = kind.build(scale=True, dtype=torch.float64), torch.randn(kind.shape, dtype=torch.float64)
     with torch.no_grad():
         free(layer).mul_(7.0).add_(0.5)
         scale(layer).uniform_(1.0, 2.0)
     outputs, parameter, scales = layer(x).detach(), free(layer), scale(layer).detach().clone()
-    assert on.recenter_(layer, norm=norm) is layer
+    assert on.renormalize_(layer, norm=norm) is layer
     torch.testing.assert_close(layer(x), outputs, rtol=0, atol=1e-12)
     torch.testing.assert_close(row_norms(layer), torch.full_like(scales, norm), rtol=1e-12, atol=0)
     torch.testing.assert_close(free(layer), norm * weight(layer) / _spread(kind, layer, scales), rtol=0, atol=1e-12)
@@ -44,24 +44,73 @@ def _spread(kind: Kind, layer: Any, scales: torch.Tensor) -> torch.Tensor:
     return per_group.expand(-1, plain.in_channels // plain.groups, -1).reshape(plain.in_channels, -1, *trailing)
 
 
-def test_recentering_makes_v_well_conditioned():
+def test_renormalizing_makes_v_well_conditioned():
     model: Any = nn.Sequential(on.OrthogonalLinear(16, 8), nn.ReLU(), on.OrthogonalLinear(8, 6))
     with torch.no_grad():
         free(model[0])[0] = free(model[0])[1] + 1e-3 * free(model[0])[0]
     assert on.inspect(model).layers[0].condition > 100
     W = weight(model[0]).detach()
-    on.recenter_(model)
+    on.renormalize_(model, norm=1.0)
     assert all(layer.condition == pytest.approx(1.0, abs=1e-5) for layer in on.inspect(model).layers)
     assert all(layer.norm == pytest.approx(1.0, abs=1e-5) for layer in on.inspect(model).layers)
     torch.testing.assert_close(weight(model[0]), W, rtol=0, atol=2e-5)
 
 
-def test_recentering_gives_back_a_lost_direction():
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_renormalizing_without_a_norm_keeps_the_size_of_each_weight(kind: Kind):
+    model, x = (
+        nn.Sequential(kind.build(dtype=torch.float64), nn.Flatten()),
+        torch.randn(kind.shape, dtype=torch.float64),
+    )
+    with torch.no_grad():
+        free(model[0]).mul_(7.0).add_(0.5)
+    outputs, size = model(x).detach(), free(model[0]).detach().norm()
+    on.renormalize_(model)
+    torch.testing.assert_close(model(x), outputs, rtol=0, atol=1e-12)
+    torch.testing.assert_close(free(model[0]).detach().norm(), size, rtol=1e-12, atol=0)
+    norms = row_norms(model[0])
+    torch.testing.assert_close(norms, norms[:1].expand_as(norms), rtol=1e-12, atol=0)
+
+
+def test_renormalizing_a_v_of_zeros_gives_rows_of_norm_one():
+    layer = on.OrthogonalLinear(8, 4, dtype=torch.float64)
+    with torch.no_grad():
+        free(layer).zero_()
+    torch.testing.assert_close(row_norms(on.renormalize_(layer)), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("norm", [1e-8, 1e-3, 1.0, 1e4, 1e5])
+def test_a_norm_that_the_dtype_holds_is_set_to_rounding_and_another_refused(dtype: torch.dtype, norm: float):
+    layer = on.OrthogonalLinear(64, 48, bias=False, dtype=dtype)
+    before, W = free(layer).detach().clone(), weight(layer).detach().double()
+    if dtype == torch.float16 and norm in (1e-8, 1e5):
+        with pytest.raises(ValueError, match=r"^norm must be between 0\.00049 and 6\.6e\+04 for weight in"):
+            on.renormalize_(layer, norm=norm)
+        assert torch.equal(free(layer), before)
+        return
+    on.renormalize_(layer, norm=norm)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(weight(layer).detach().double(), W, rtol=0, atol=2 * eps)
+    torch.testing.assert_close(row_norms(layer).double(), torch.full((48,), norm).double(), rtol=2 * eps, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-7, 2e4])
+def test_a_size_of_v_that_float16_does_not_hold_is_refused(size: float):
+    model: Any = nn.Sequential(on.OrthogonalLinear(64, 48, dtype=torch.float16))
+    with torch.no_grad():
+        free(model[0]).fill_(size).add_(size * torch.eye(48, 64))
+    with pytest.raises(ValueError, match=r"for 0\.weight in torch\.float16; got .*, the norm of its V\. Pass norm=1"):
+        on.renormalize_(model)
+    assert float(row_norms(on.renormalize_(model, norm=1.0)[0]).sub(1).abs().max()) < 2e-3
+
+
+def test_renormalizing_gives_back_a_lost_direction():
     layer = on.OrthogonalLinear(8, 4)
     with torch.no_grad():
         free(layer)[0] = free(layer)[1]
     assert on.orthogonality_error(layer)["weight"] > 0.4
-    on.recenter_(layer)
+    on.renormalize_(layer)
     assert on.orthogonality_error(layer)["weight"] < 1e-6
 
 
@@ -73,10 +122,10 @@ def tied(first: dict[str, Any], second: dict[str, Any] | None) -> Any:
     return model if second is None else (on.orthogonal_weight_norm(model[2], **second), model)[1]
 
 
-def test_recentering_a_v_that_layers_share_keeps_what_each_computes():
+def test_renormalizing_a_v_that_layers_share_keeps_what_each_computes():
     model, x = tied({"scale": True}, {"scale": 2.0, "method": "eigh"}).double(), torch.randn(3, 8, dtype=torch.float64)
     outputs = model(x).detach()
-    on.recenter_(model, norm=3.0)
+    on.renormalize_(model, norm=3.0)
     torch.testing.assert_close(model(x), outputs, rtol=0, atol=1e-12)
     torch.testing.assert_close(free(model[0]).norm(dim=1), torch.full((8,), 3.0, dtype=torch.float64))
 
@@ -97,13 +146,13 @@ READ_IN_TWO_WAYS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str]] =
 
 
 @pytest.mark.parametrize(("first", "second", "message"), READ_IN_TWO_WAYS.values(), ids=READ_IN_TWO_WAYS)
-def test_recentering_refuses_a_v_that_is_read_in_two_ways(
+def test_renormalizing_refuses_a_v_that_is_read_in_two_ways(
     first: dict[str, Any], second: dict[str, Any] | None, message: str
 ):
     model = nn.Sequential(on.OrthogonalLinear(8, 8), tied(first, second))
     before = [parameter.detach().clone() for parameter in model.parameters()]
     with pytest.raises(ValueError, match=message):
-        on.recenter_(model)
+        on.renormalize_(model)
     assert all(torch.equal(parameter, old) for parameter, old in zip(model.parameters(), before, strict=True))
 
 
@@ -121,13 +170,13 @@ def test_the_effective_rate_is_the_rate_over_the_square_of_v():
     assert steps[0] / steps[1] == pytest.approx(100.0, rel=1e-2)
 
 
-def test_recentering_makes_two_sizes_of_v_train_alike():
+def test_renormalizing_makes_two_sizes_of_v_train_alike():
     x, target, results = torch.randn(32, 8, dtype=torch.float64), torch.randn(32, 4, dtype=torch.float64), []
     start = torch.randn(4, 8, dtype=torch.float64)
     for size in (1.0, 10.0):
         layer = on.OrthogonalLinear(8, 4, bias=False, dtype=torch.float64)
         layer.weight = size * start
-        on.recenter_(layer)
+        on.renormalize_(layer, norm=1.0)
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
         for _ in range(3):
             optimizer.zero_grad()
@@ -166,38 +215,50 @@ def test_param_groups_of_a_plain_or_tied_model():
     assert [len(group["params"]) for group in groups] == [4, 1]
 
 
+def not_finite() -> nn.Module:
+    model: Any = nn.Sequential(on.OrthogonalLinear(8, 4), on.OrthogonalLinear(4, 3))
+    with torch.no_grad():
+        free(model[1])[0, 0] = float("nan")
+    return model
+
+
 WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "recenter_ to zero": (
-        lambda: on.recenter_(on.OrthogonalLinear(8, 4), norm=0.0),
+    "renormalize_ to zero": (
+        lambda: on.renormalize_(on.OrthogonalLinear(8, 4), norm=0.0),
         ValueError,
-        r"norm must be a positive number; got 0\.0",
+        r"norm must be a positive number, or None; got 0\.0",
     ),
-    "recenter_ to infinity": (
-        lambda: on.recenter_(on.OrthogonalLinear(8, 4), norm=float("inf")),
+    "renormalize_ to infinity": (
+        lambda: on.renormalize_(on.OrthogonalLinear(8, 4), norm=float("inf")),
         ValueError,
-        r"norm must be a positive number; got inf",
+        r"norm must be a positive number, or None; got inf",
     ),
-    "recenter_ to text": (
-        lambda: on.recenter_(on.OrthogonalLinear(8, 4), norm="a"),  # type: ignore[arg-type]
+    "renormalize_ to text": (
+        lambda: on.renormalize_(on.OrthogonalLinear(8, 4), norm="a"),  # type: ignore[arg-type]
         TypeError,
-        r"norm must be a positive number; got 'a'",
+        r"norm must be a positive number, or None; got 'a'",
     ),
     "decay of text": (
         lambda: on.param_groups(nn.Linear(8, 4), weight_decay="a"),  # type: ignore[arg-type]
         TypeError,
         r"weight_decay must be a number that is not negative; got 'a'",
     ),
-    "recenter_ of a plain model": (
-        lambda: on.recenter_(nn.Linear(8, 4)),
+    "renormalize_ of a V that is not finite": (
+        lambda: on.renormalize_(not_finite()),
+        ValueError,
+        r"1\.weight must have a finite V",
+    ),
+    "renormalize_ of a plain model": (
+        lambda: on.renormalize_(nn.Linear(8, 4)),
         ValueError,
         r"this Linear has no orthogonal weight\. Call orthogonalize_ first",
     ),
-    "recenter_ on the meta device": (
-        lambda: on.recenter_(nn.Sequential(on.OrthogonalLinear(8, 4, device="meta"))),
+    "renormalize_ on the meta device": (
+        lambda: on.renormalize_(nn.Sequential(on.OrthogonalLinear(8, 4, device="meta"))),
         ValueError,
         r"0\.weight is on the meta device, which holds no values\. Call to_empty",
     ),
-    "recenter_ of no module": (lambda: on.recenter_("model"), TypeError, r"torch\.nn\.Module; got str"),  # type: ignore[arg-type]
+    "renormalize_ of no module": (lambda: on.renormalize_("model"), TypeError, r"torch\.nn\.Module; got str"),  # type: ignore[arg-type]
     "decay below zero": (
         lambda: on.param_groups(nn.Linear(8, 4), weight_decay=-1.0),
         ValueError,

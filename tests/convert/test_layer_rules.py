@@ -278,7 +278,7 @@ def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: A
     rows = torch.cat([table.weight[:2], table.weight[3:6]])
     directions = rows / rows.norm(dim=1, keepdim=True)
     torch.testing.assert_close(directions @ directions.mT, torch.eye(5), rtol=0, atol=1e-6)
-    on.recenter_(table)
+    on.renormalize_(table)
     assert torch.equal(V[2], torch.zeros(6))
     plain: Any = on.fold(table)
     assert type(plain) is kind

@@ -110,8 +110,8 @@ def test_every_lost_direction_is_reported_and_the_cure_that_is_named_helps(
     assert torch.linalg.svdvals(weight(net[0]).detach().double())[-1] < 0.5
     problems = on.weight_problems(net)
     assert [problem.partition(":")[0] for problem in problems] == ["0.weight has lost rank"]
-    assert "recenter_" in problems[0]
-    assert on.weight_problems(on.recenter_(net)) == []
+    assert "renormalize_" in problems[0]
+    assert on.weight_problems(on.renormalize_(net)) == []
     assert torch.linalg.svdvals(weight(net[0]).detach().double())[-1] > 0.99
 
 

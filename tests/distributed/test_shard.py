@@ -136,8 +136,8 @@ def test_outside_of_a_forward_a_weight_is_whole_or_refused(ranks: Pool):
             assert found[refused].startswith(
                 "TypeError: 0.weight is sharded among ranks (DTensor), and rows of a group"
             )
-        assert found["recenter"].startswith(
-            "ValueError: 0.weight is sharded among ranks (DTensor). Call recenter_ before"
+        assert found["renormalize"].startswith(
+            "ValueError: 0.weight is sharded among ranks (DTensor). Call renormalize_ before"
         )
         torch.testing.assert_close(found["scaled"], weight(scaled[0]).detach(), rtol=0, atol=1e-6)
         # The last columns are the norm of V and the range of the scale, over all ranks.

@@ -144,7 +144,7 @@ def outside() -> dict[str, Any]:
         "evaluated": output,
         "scaled": weight(scaled[0]).detach(),
         "report": str(on.inspect(scaled)),
-        "recenter": said(lambda: on.recenter_(opted)),
+        "renormalize": said(lambda: on.renormalize_(opted)),
         "fold": said(lambda: on.fold_(opted)),
         "read": said(lambda: weight(plain[0])),
         "inspect": said(lambda: on.inspect(plain)),

@@ -84,7 +84,7 @@ def test_no_random_number_is_drawn_from_conversion_to_folding():
     model.load_state_dict(plain)
     on.register_cached(model)
     model(x)
-    on.recenter_(model)
+    on.renormalize_(model)
     on.inspect(model)
     on.orthogonality_error(model)
     on.fold(model)

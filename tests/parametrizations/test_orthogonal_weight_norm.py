@@ -526,7 +526,7 @@ def test_a_layer_without_outputs_stays_one(d: int, limit: int):
     assert f"(0): OrthogonalWeightNorm(no rows, orthonormal within a group; limit {limit}," in repr(layer)
     assert layer(torch.ones(2, d)).shape == (2, 0)
     assert on.orthogonality_error(layer) == {"weight": 0.0}
-    assert weight(on.fold(on.recenter_(layer))).shape == (0, d)
+    assert weight(on.fold(on.renormalize_(layer))).shape == (0, d)
 
 
 def test_rows_of_two_entries_are_warned_of():

@@ -62,6 +62,6 @@ def test_what_decay_alone_makes_of_v_is_undone_by_recentring(every: int | None):
         V.grad = torch.zeros_like(V)
         optimizer.step()
         if every and step % every == 0:
-            on.recenter_(nn.Sequential(layer))
+            on.renormalize_(nn.Sequential(layer), norm=1.0)
     lost = not torch.allclose(layer.weight, W, atol=1e-5)
     assert lost is (every is None)

@@ -10,4 +10,4 @@ from ._folding import fold_ as fold_
 from ._parameter_groups import param_groups as param_groups
 from ._plan import ConversionPlan as ConversionPlan
 from ._plan import PlannedWeight as PlannedWeight
-from ._recenter import recenter_ as recenter_
+from ._renormalize import renormalize_ as renormalize_

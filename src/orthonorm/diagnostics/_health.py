@@ -20,7 +20,7 @@ __all__ = ["OrthogonalityHook", "OrthogonalityWarning", "weight_metrics", "weigh
 # The error alone does not tell: of a lost direction u of n rows the largest entry of |W W^T - I| is max u_i^2, which
 # may be as low as 1/n, and the rounding of bfloat16 makes errors up to 2^-7 in a healthy weight. The condition of V
 # does: beyond the relative floor of its Gram matrix (Note [the relative floor]) the map itself lets directions fade,
-# whatever the type and n, and recenter_ completes them. A device without float64 has a higher floor, which the error
+# whatever the type and n, and renormalize_ completes them. A device without float64 has a higher floor, which the error
 # shows.
 _LOST_CONDITION = relative_floor(torch.float64) ** -0.5
 _LOST_ERROR = 0.1
@@ -158,6 +158,6 @@ def _problem(layer: LayerReport) -> str:
     if layer.condition > _LOST_CONDITION or layer.error > _LOST_ERROR:
         return (
             f"{layer.weight} has lost rank: rows of V in one group became dependent (condition {layer.condition:.1g}, "
-            f"error {layer.error:.2g}). Lower the rate, or call recenter_, which completes the lost directions."
+            f"error {layer.error:.2g}). Lower the rate, or call renormalize_, which completes the lost directions."
         )
     return ""

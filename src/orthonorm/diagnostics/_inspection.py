@@ -106,7 +106,7 @@ def inspect(model: nn.Module) -> Inspection:
     """Return one row for each orthogonal weight of a model: groups, limit, error, condition and norm of V, scale.
 
     `norm` is the root mean square of the norms of V's rows, and the effective rate of a layer is `lr / norm**2`: where
-    it differs widely between layers, `recenter_` sets it. `condition` is that of the centred V, the worst group's.
+    it differs widely between layers, `renormalize_` sets it. `condition` is that of the centred V, the worst group's.
 
     Args:
         model: a module with orthogonal weights.

@@ -1,11 +1,9 @@
 """The command line: its commands through typer's runner, its mistakes through a process."""
 
-import builtins
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -13,9 +11,9 @@ from typer.testing import CliRunner, Result
 from orthonorm_paper import experiments
 from orthonorm_paper.cli import app as cli
 from orthonorm_paper.experiments import Experiment
-from orthonorm_paper.records.files import read_folder
+from orthonorm_paper.records.folders import read_folder
 
-HERE = Path(__file__).parent
+REPORTS = Path(__file__).parents[1] / "reports"
 SMALL = ("tests", "a small experiment", "synthetic patterns, 3 epochs")
 
 
@@ -35,7 +33,7 @@ def call(*arguments: str) -> Result:
 def test_help_names_every_command():
     result = call("--help")
     assert result.exit_code == 0
-    for command in ("demo", "list", "run", "report"):
+    for command in ("demo", "list", "run", "report", "pack"):
         assert f" {command} " in result.output
 
 
@@ -106,10 +104,10 @@ def test_list_counts_what_is_recorded(small: Path):
 
 def test_report_writes_what_the_records_say(tmp_path: Path):
     out = tmp_path / "out"
-    result = call("report", "omdsm-5k", "--results", str(HERE / "records"), "--out", str(out))
+    result = call("report", "omdsm-5k", "--results", str(REPORTS / "records"), "--out", str(out))
     assert result.exit_code == 0
     assert f"written: {out / 'report.md'}" in result.output
-    assert (out / "report.md").read_text() == (HERE / "records" / "omdsm-5k.md").read_text()
+    assert (out / "report.md").read_text() == (REPORTS / "records" / "omdsm-5k.md").read_text()
 
 
 def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
@@ -171,48 +169,19 @@ def test_a_mistake_is_one_line_and_exit_code_two(
     # A folder with one IDX file: three are missing, and nothing is downloaded.
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["orthonorm", *arguments])
+    monkeypatch.setattr(sys, "argv", ["orthonorm-paper", *arguments])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("orthonorm: ")
+    assert line.startswith("orthonorm-paper: ")
     assert message in line
-
-
-@pytest.mark.parametrize("missing", ["typer", "lightning"])
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(
-    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
-    original = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name.split(".")[0] == missing:
-            raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
-        return original(name, *rest, **more)
-
-    # As where it was never installed: neither the package nor what imports it is loaded.
-    for loaded in list(sys.modules):
-        if loaded.split(".")[0] == missing or loaded in {
-            "orthonorm_paper.cli.commands",
-            "orthonorm_paper.training.execute",
-        }:
-            monkeypatch.delitem(sys.modules, loaded)
-    monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr(sys, "argv", ["orthonorm", "demo", "--out", str(tmp_path)])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert error == (
-        f'orthonorm: {missing} is not installed; this command needs the extra `paper`: pip install "orthonorm[paper]"\n'
-    )
 
 
 def test_help_loads_nothing_heavy():
     program = (
-        "import sys; sys.argv = ['orthonorm', '--help']\n"
-        "from orthonorm.cli import main\n"
+        "import sys; sys.argv = ['orthonorm-paper', '--help']\n"
+        "from orthonorm_paper.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print(*sorted(n for n in ('lightning', 'matplotlib', 'joblib', 'mlxtend') if n in sys.modules))"
     )

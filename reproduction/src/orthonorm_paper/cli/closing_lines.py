@@ -30,7 +30,7 @@ def ending(name: str, runs: Sequence[Run], records: Sequence[Record], results: P
     lines = [of_all + (f"; {missing} not begun" if missing else ""), *_errors(records)]
     where = "" if results == _DEFAULT else f" --results {results}"
     again = missing or STOPPED in outcomes
-    return [*lines, f"next: orthonorm {'run' if again else 'report'} {name}{where}"]
+    return [*lines, f"next: orthonorm-paper {'run' if again else 'report'} {name}{where}"]
 
 
 def _errors(records: Sequence[Record]) -> list[str]:

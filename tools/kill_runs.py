@@ -20,7 +20,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproduction/tests"))
 
 from orthonorm_paper import data
-from orthonorm_paper.records.files import read_folder, same
+from orthonorm_paper.records.files import same
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.training.settings import Settings
 from orthonorm_paper.training.sweep import sweep

@@ -1,5 +1,6 @@
 """Numbers that the README and docs/choosing.md quote, against the committed records and reports."""
 
+import fnmatch
 import json
 import math
 import re
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orthonorm_paper.records.cells import Cell, cells
-from orthonorm_paper.records.files import read_record
+from orthonorm_paper.records.folders import read_folder
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -39,8 +40,8 @@ def test_the_results_and_what_they_do_not_show_are_found():
 
 def recorded(experiment: str, pattern: str) -> list[Cell]:
     """The cells of the records of an experiment whose names fit."""
-    files = sorted((ROOT / "docs" / "records" / experiment).glob(pattern))
-    return list(cells(read_record(file) for file in files))
+    records = read_folder(ROOT / "reproduction" / "records" / experiment)
+    return list(cells(record for record in records if fnmatch.fnmatchcase(record.run.id, pattern)))
 
 
 def train_loss(experiment: str, pattern: str) -> float:
@@ -61,7 +62,7 @@ def listed(pattern: str) -> list[float]:
     [("omdsm-5k-constant", r"at a training loss of ([\d., and]+),"), ("omdsm-5k", r"with halving at ([\d., and]+)\.")],
 )
 def test_riemannian_methods_at_a_rate_of_one(experiment: str, sentence: str):
-    wanted = [train_loss(experiment, f"{method}-mlp4-b256-lr1-*.jsonl") for method in ("EI+QR", "CayT", "QR")]
+    wanted = [train_loss(experiment, f"{method}-mlp4-b256-lr1-*") for method in ("EI+QR", "CayT", "QR")]
     assert listed(sentence) == [pytest.approx(loss, abs=0.005) for loss in wanted]
 
 
@@ -81,7 +82,7 @@ def test_recurrent_weights():
 
 def test_four_layers_or_eight():
     def losses(method: str, depth: int) -> list[float]:
-        tried = recorded("omdsm-5k", f"{method}-mlp{depth}-b256-*.jsonl")
+        tried = recorded("omdsm-5k", f"{method}-mlp{depth}-b256-*")
         return min(tried, key=lambda cell: cell.mean("train_loss")).finals("train_loss")
 
     assert max(losses("plain-orthogonal", 4)) < min(losses("OLM-balanced", 4))
@@ -90,14 +91,14 @@ def test_four_layers_or_eight():
 
 def test_olm_trains_at_every_rate_from_a_tenth_to_one_and_nothing_does_at_five():
     assert re.search(r"it trained at 0\.1, 0\.5 and 1 in every seed", CHOOSING)
-    for cell in recorded("omdsm-5k", "OLM-mlp*-b256-*.jsonl"):
+    for cell in recorded("omdsm-5k", "OLM-mlp*-b256-*"):
         if cell.run.lr in (0.1, 0.5, 1.0):
             assert max(cell.finals("train_loss")) < 0.5
-    at_five = recorded("omdsm-5k", "*-b256-lr5-*.jsonl")
+    at_five = recorded("omdsm-5k", "*-b256-lr5-*")
     assert len(at_five) == 22
     assert min(min(cell.finals("train_loss"), default=math.inf) for cell in at_five) > 2
     for method in ("plain-he", "plain-orthogonal"):
-        assert any(cell.diverged for cell in recorded("omdsm-5k", f"{method}-mlp*-lr1-*.jsonl"))
+        assert any(cell.diverged for cell in recorded("omdsm-5k", f"{method}-mlp*-lr1-*"))
 
 
 def benched(suite: str, column: str, **where: str) -> list[float]:

@@ -11,9 +11,9 @@ from typer.testing import CliRunner, Result
 from orthonorm_paper import experiments
 from orthonorm_paper.cli import app as cli
 from orthonorm_paper.experiments import Experiment
-from orthonorm_paper.records.files import read_folder
+from orthonorm_paper.records.folders import read_folder
 
-HERE = Path(__file__).parents[1] / "reports"
+REPORTS = Path(__file__).parents[1] / "reports"
 SMALL = ("tests", "a small experiment", "synthetic patterns, 3 epochs")
 
 
@@ -33,7 +33,7 @@ def call(*arguments: str) -> Result:
 def test_help_names_every_command():
     result = call("--help")
     assert result.exit_code == 0
-    for command in ("demo", "list", "run", "report"):
+    for command in ("demo", "list", "run", "report", "pack"):
         assert f" {command} " in result.output
 
 
@@ -104,10 +104,10 @@ def test_list_counts_what_is_recorded(small: Path):
 
 def test_report_writes_what_the_records_say(tmp_path: Path):
     out = tmp_path / "out"
-    result = call("report", "omdsm-5k", "--results", str(HERE / "records"), "--out", str(out))
+    result = call("report", "omdsm-5k", "--results", str(REPORTS / "records"), "--out", str(out))
     assert result.exit_code == 0
     assert f"written: {out / 'report.md'}" in result.output
-    assert (out / "report.md").read_text() == (HERE / "records" / "omdsm-5k.md").read_text()
+    assert (out / "report.md").read_text() == (REPORTS / "records" / "omdsm-5k.md").read_text()
 
 
 def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(

@@ -12,7 +12,8 @@ import pytest
 
 from orthonorm_paper.data import load_dataset
 from orthonorm_paper.experiments import EXPERIMENTS
-from orthonorm_paper.records.files import COMPLETED, read_folder, same
+from orthonorm_paper.records.files import COMPLETED, same
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.schedules import Steps
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.training.execute import Settings, execute

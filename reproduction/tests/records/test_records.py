@@ -18,13 +18,13 @@ from orthonorm_paper.records.files import (
     Record,
     RecordError,
     RecordWriter,
-    read_folder,
     read_record,
     record_path,
     same,
     work_path,
     write_record,
 )
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 
 RUN = Run(experiment="tests", dataset="tiny", model="mlp", method="plain", lr=0.1, epochs=2, batch_size=8)

@@ -9,7 +9,8 @@ from typer.testing import CliRunner, Result
 
 from orthonorm_paper.cli.app import build_app
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.records.files import read_folder, write_record
+from orthonorm_paper.records.files import write_record
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.reports.publish import report_names, write_all, write_report
 from paper_support.html_checks import check_self_contained
 from paper_support.recorded_tables import errors_record, seeds_of

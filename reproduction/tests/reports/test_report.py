@@ -16,7 +16,8 @@ from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.experiments import BATCHES, DEPTHS, PLAIN, RATES, RIEMANNIAN, omdsm
 from orthonorm_paper.methods.table import METHODS
 from orthonorm_paper.records.cells import best, cells
-from orthonorm_paper.records.files import Record, read_folder, write_record
+from orthonorm_paper.records.files import Record, write_record
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.reports.claims.rule import judge, paper_numbers
 from orthonorm_paper.reports.demo import headline, table_rows
 from orthonorm_paper.reports.figures.losses import draw_loss, loss_curve, panels
@@ -50,11 +51,12 @@ def test_the_same_records_give_the_same_bytes(name: str, tmp_path: Path):
 
 
 def test_one_number_changes_text_and_figure(tmp_path: Path):
-    shutil.copytree(HERE / "records" / "omdsm-5k", tmp_path / "records")
+    shutil.copy(HERE / "records" / "omdsm-5k.jsonl.gz", tmp_path / "records.jsonl.gz")
     first = write_report("omdsm-5k", tmp_path / "records", tmp_path / "a")
     changed = record("OLM", 0.5, (2.3, 0.01), seed=0)
-    write_record(tmp_path / "records", changed)
-    second = write_report("omdsm-5k", tmp_path / "records", tmp_path / "b")
+    for item in read_folder(tmp_path / "records"):
+        write_record(tmp_path / "changed", changed if item.run == changed.run else item)
+    second = write_report("omdsm-5k", tmp_path / "changed", tmp_path / "b")
     assert len(first) == len(second)
     same = {a.name: a.read_bytes() == b.read_bytes() for a, b in zip(first, second, strict=True)}
     assert same == {
@@ -324,7 +326,8 @@ def test_wrong_input_says_what_is_right(tmp_path: Path, call: Callable[[Path], A
 
 
 def test_a_broken_record_is_named(tmp_path: Path):
-    shutil.copytree(HERE / "records" / "demo", tmp_path / "demo")
+    for item in demo_set():
+        write_record(tmp_path / "demo", item)
     victim = min((tmp_path / "demo").glob("*.jsonl"))
     victim.write_text(victim.read_text()[:-40])
     with pytest.raises(UserError, match=victim.name.replace("+", "[+]")):

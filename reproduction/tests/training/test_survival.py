@@ -24,13 +24,13 @@ from orthonorm_paper.experiments import Experiment
 from orthonorm_paper.records.files import (
     Record,
     RecordError,
-    read_folder,
     read_record,
     record_path,
     same,
     work_path,
     write_record,
 )
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.training.checkpoint_file import CheckpointFile, check_whole, lines_of

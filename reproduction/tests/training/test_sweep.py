@@ -16,7 +16,8 @@ from rich.console import Console
 
 from orthonorm_paper.cli.progress import show_progress
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.records.files import read_folder, read_record, record_path, same, work_path
+from orthonorm_paper.records.files import read_record, record_path, same, work_path
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.training import sweep as sweep_module
 from orthonorm_paper.training.execute import Settings
@@ -51,8 +52,8 @@ DIGITS = [dataclasses.replace(run, batch_size=800, epochs=2) for run in grid("mn
 SWEEP = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from conftest import synthetic
+sys.path[:0] = sys.argv[2:]
+from paper_support.tiny_data import synthetic
 from test_sweep import CPU, RUNS
 from orthonorm_paper import data
 from orthonorm_paper.training.sweep import sweep
@@ -63,7 +64,8 @@ sweep(RUNS, Path(sys.argv[1]), CPU)
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     """Start the sweep of RUNS in a process of its own."""
-    command = [sys.executable, "-c", SWEEP, str(folder), str(Path(__file__).parent)]
+    here = Path(__file__).parent
+    command = [sys.executable, "-c", SWEEP, str(folder), str(here), str(here.parent)]
     return subprocess.Popen(command)
 
 

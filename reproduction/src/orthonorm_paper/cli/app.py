@@ -26,6 +26,7 @@ def build_app() -> typer.Typer:
     app.command("list")(commands.list_)
     app.command("run")(commands.run)
     app.command("report")(commands.report)
+    app.command("pack")(commands.pack)
     return app
 
 

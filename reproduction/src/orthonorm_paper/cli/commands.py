@@ -1,4 +1,4 @@
-"""Commands of the reproduction for the command line: demo, list, run, report.
+"""Commands of the reproduction for the command line: demo, list, run, report, pack.
 
 Nothing heavy is imported before a command is called, so that ``--help`` answers at once.
 """
@@ -195,6 +195,16 @@ def report(
         console.print(f"written: {path}", soft_wrap=True, highlight=False)
 
 
+def pack(
+    name: Annotated[str, typer.Argument(help="An experiment with records.")],
+    results: Results = Path("results"),
+) -> None:
+    """Pack an experiment's records into one file, RESULTS/NAME.jsonl.gz, that `run` and `report` read as the folder."""
+    from orthonorm_paper.records.folders import pack as pack_folder
+
+    print(f"written: {pack_folder(results / name)}")
+
+
 def _print(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -211,8 +221,12 @@ def _show(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def _forget(folder: Path, runs: list[Run]) -> None:
+    from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.records.files import record_path
+    from orthonorm_paper.records.folders import packed_path
 
+    if packed_path(folder).exists():
+        raise UserError(f"{packed_path(folder)} holds records that --fresh would run again: move it away")
     for one in runs:
         record_path(folder, one).unlink(missing_ok=True)
     shutil.rmtree(folder / ".work", ignore_errors=True)

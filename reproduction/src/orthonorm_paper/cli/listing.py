@@ -9,7 +9,7 @@ import torch
 
 from orthonorm_paper.experiments import EXPERIMENTS, Experiment
 from orthonorm_paper.experiments.tuned import count
-from orthonorm_paper.records.files import read_record, record_path
+from orthonorm_paper.records.folders import find_record, recorded_ids
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import describe
 
@@ -97,13 +97,12 @@ def replaced(runs: Iterable[Run]) -> Iterator[str]:
 def states(runs: Iterable[Run], folder: Path) -> Iterator[str]:
     """A line for each run: its id and how it ended."""
     for run in runs:
-        path = record_path(folder, run)
-        state = read_record(path).outcome_text if path.exists() else "not run"
-        yield f"{run.id}  {state}"
+        record = find_record(folder, run)
+        yield f"{run.id}  {'not run' if record is None else record.outcome_text}"
 
 
 def _recorded(runs: Sequence[Run], folder: Path) -> list[Run]:
-    there = {path.stem for path in folder.glob("*.jsonl")}
+    there = recorded_ids(folder)
     return [run for run in runs if run.id in there] if there else []
 
 

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from orthonorm_paper.records.files import record_path
+from orthonorm_paper.records.folders import recorded_ids
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.training.sweep import epochs_done
 
@@ -34,7 +34,8 @@ def show_progress(console: Console, title: str, runs: Sequence[Run], folder: Pat
 
     On a terminal a bar; in a file, where a bar would be shown at the end only, a line now and then.
     """
-    pending = [run for run in runs if not record_path(folder, run).exists()]
+    recorded = recorded_ids(folder)
+    pending = [run for run in runs if run.id not in recorded]
     if not pending:
         all_of_them = "the 1 run is" if len(runs) == 1 else f"all {len(runs)} runs are"
         console.print(f"{title}: {all_of_them} recorded in {folder}", soft_wrap=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.chosen_learning_rate import Key, selected, value
-from orthonorm_paper.records.files import read_folder
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 
 from . import Experiment, experiment, select

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import math
 import os
@@ -173,27 +174,29 @@ class RecordWriter:
 
 def write_record(folder: Path, record: Record) -> Path:
     """Write a whole record, for instance one that came from another machine."""
-    final = record_path(folder, record.run)
-    with writing(final):
-        _write_whole(final, record)
-    return final
+    return write_whole(record_path(folder, record.run), text_of(record).encode())
 
 
-def _write_whole(final: Path, record: Record) -> None:
-    folder = final.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=folder, prefix=".", suffix=".part", delete=False
-    ) as file:
-        try:
-            file.writelines(dumps(line) + "\n" for line in record.lines())
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            os.unlink(file.name)
-            raise
-    os.replace(file.name, final)
-    _sync_folder(folder)
+def text_of(record: Record) -> str:
+    """The lines of a record's file."""
+    return "".join(dumps(line) + "\n" for line in record.lines())
+
+
+def write_whole(path: Path, content: bytes) -> Path:
+    """Write a file so that a kill at any moment leaves the old one or the new one."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.unlink(file.name)
+                raise
+        os.replace(file.name, path)
+    _sync_folder(path.parent)
+    return path
 
 
 def read_record(path: Path) -> Record:
@@ -203,19 +206,31 @@ def read_record(path: Path) -> Record:
         RecordError: the file is missing, not strict JSON, incomplete, or of a newer schema.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except OSError as error:
         raise RecordError(f"record {path} cannot be read: {error.strerror}") from None
+    (record,) = parse_records(path, content, several=False)
+    return record
+
+
+def parse_records(path: Path, content: bytes, *, several: bool) -> list[Record]:
+    """The records of a file: one, or several that follow each other, each beginning with its header.
+
+    Raises:
+        RecordError: as ``read_record``.
+    """
+    try:
+        text = content.decode()
     except UnicodeDecodeError:
         raise RecordError(f"record {path} is not UTF-8: delete it and run again") from None
-    lines = [parse_line(path, i, line) for i, line in enumerate(text.split("\n"), 1) if line]
-    check_lines(path, lines, ends_in_newline=text.endswith("\n"))
-    return Record(header=lines[0], epochs=tuple(lines[1:-1]), end=lines[-1])
-
-
-def read_folder(folder: Path) -> list[Record]:
-    """All finished records of a results folder, by file name; an absent folder has none."""
-    return [read_record(path) for path in sorted(folder.glob("*.jsonl"))]
+    lines = [parse_line(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line]
+    headers = [0, *(place for place, line in enumerate(lines) if several and place and line["kind"] == "header")]
+    found = []
+    for begin, end in itertools.pairwise([*headers, len(lines)]):
+        own = lines[begin:end]
+        check_lines(path, own, ends_in_newline=end < len(lines) or text.endswith("\n"))
+        found.append(Record(header=own[0], epochs=tuple(own[1:-1]), end=own[-1]))
+    return found
 
 
 def _sync_folder(folder: Path) -> None:

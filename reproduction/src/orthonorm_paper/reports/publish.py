@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.records.files import Record, read_folder
+from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.reports.claims.rule import paper_numbers
 from orthonorm_paper.reports.figures.losses import draw_omdsm
 from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
@@ -99,7 +100,7 @@ def write_report(name: str, records_folder: Path, out: Path) -> list[Path]:
 
     Args:
         name: the experiment.
-        records_folder: holds its finished records.
+        records_folder: holds its finished records, or has the packed file of them beside it.
         out: folder of the report; created.
 
     Raises:
@@ -126,7 +127,7 @@ def write_all(results: Path, out: Path) -> list[Path]:
     Each experiment with records has its own ``report.md`` and pictures in a folder of its own.
 
     Args:
-        results: holds a folder of records for each experiment.
+        results: holds a folder of records or a packed file for each experiment.
         out: folder of the report; created.
 
     Returns:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import filelock
 import lightning.pytorch as pl
@@ -24,12 +24,11 @@ from orthonorm_paper.records.files import (
     STOPPED,
     Line,
     Record,
-    RecordError,
     RecordWriter,
     read_record,
-    record_path,
     work_path,
 )
+from orthonorm_paper.records.folders import find_record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.writing import clear, writing
 
@@ -88,15 +87,14 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
         assert record is not None
         return record
     ranks.join(settings)
-    final = record_path(folder, run)
     lock = filelock.FileLock(work_path(folder, run, ".lock"))
     try:
         # What the first process finds is what all do.
-        while (state := ranks.agree(lambda: _claim(folder, final, lock, wait))) == "held" and wait:
+        while (found := ranks.agree(lambda: _claim(run, folder, lock, wait))) == "held" and wait:
             pass
-        if state == "held":
+        if found == "held":
             raise Busy(f"{run.id} is being run by another process")
-        return ranks.agree(lambda: _recorded(final, run)) if state == "recorded" else _train(run, folder, settings)
+        return found if isinstance(found, Record) else _train(run, folder, settings)
     finally:
         lock.release()
 
@@ -106,25 +104,24 @@ def _of_task(task: tuple[Run, Path, Settings, bool]) -> Record:
     return execute(run, folder, settings, wait=wait)
 
 
-def _claim(folder: Path, final: Path, lock: filelock.BaseFileLock, wait: bool) -> str:
-    """Whether the run is "recorded", "held" by another process, or from now on "ours"."""
-    if final.exists():
-        return "recorded"
+def _claim(run: Run, folder: Path, lock: filelock.BaseFileLock, wait: bool) -> Record | Literal["held", "ours"]:
+    """The record of a run that has one; else whether it is "held" by another process, or from now on "ours"."""
+    if (record := _recorded(run, folder)) is not None:
+        return record
     check_writable(folder)
     with writing(Path(lock.lock_file)):
         try:
             lock.acquire(timeout=_ASK_EVERY if wait else 0)
         except filelock.Timeout:
             return "held"
-    return "recorded" if final.exists() else "ours"
+    return _recorded(run, folder) or "ours"
 
 
-def _recorded(final: Path, run: Run) -> Record:
-    record = read_record(final)
-    if record.run != run:
-        raise RecordError(f"{final} holds the record of another run, {record.run.id}: move it away")
-    # A process that was killed between the record and its last lines left the rest.
-    _clean(final.parent, run)
+def _recorded(run: Run, folder: Path) -> Record | None:
+    record = find_record(folder, run)
+    if record is not None:
+        # A process that was killed between the record and its last lines left the rest.
+        _clean(folder, run)
     return record
 
 

@@ -12,7 +12,8 @@ import joblib
 from orthonorm_paper.data import check_dataset
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.methods.table import method
-from orthonorm_paper.records.files import Record, record_path, work_path, write_record
+from orthonorm_paper.records.files import Record, work_path, write_record
+from orthonorm_paper.records.folders import recorded_ids
 from orthonorm_paper.records.run import Run
 
 from . import ranks
@@ -97,9 +98,9 @@ def check_processes(runs: Sequence[Run], settings: Settings, jobs: int, dask: st
 
 def epochs_done(folder: Path, runs: Sequence[Run]) -> int:
     """Epochs recorded of the runs, those in progress included; a finished run counts in full."""
-    done = 0
+    done, recorded = 0, recorded_ids(folder)
     for run in runs:
-        if record_path(folder, run).exists():
+        if run.id in recorded:
             done += run.epochs
             continue
         with contextlib.suppress(OSError):
@@ -122,7 +123,7 @@ def perform(task: Task) -> Record | None:
 
 def _keep(folder: Path, record: Record) -> None:
     """Write a record that came from a machine with another disk."""
-    if record.outcome != "stopped" and not record_path(folder, record.run).exists():
+    if record.outcome != "stopped" and record.run.id not in recorded_ids(folder):
         write_record(folder, record)
 
 

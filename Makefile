@@ -2,7 +2,7 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list long-training demo test check format-check lint types dependencies pytest seeded-faults \
+.PHONY: help model-list model-shares long-training demo test check format-check lint types dependencies pytest seeded-faults \
 	campaign docs site-check docs-serve gallery bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
@@ -50,6 +50,10 @@ campaign: $(DEV) ## Attack the library with thousands of hostile weights (a quar
 	tests/campaign/test_map.py tests/campaign/test_damaged_together.py tests/campaign/test_layers.py \
 	tests/campaign/test_half.py tests/campaign/test_convolutions.py
 	$(BIN)/python tests/campaign/page.py
+
+model-shares: $(DEV) ## Count what of 100 real architectures becomes orthogonal (a minute), and write docs/what-works.md
+	OMP_NUM_THREADS=1 $(BIN)/python tools/model_shares.py
+	$(BIN)/python tools/what_works.py
 
 model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an hour), and write docs/what-works.md
 	OMP_NUM_THREADS=1 $(BIN)/python tools/model_list.py

@@ -1,5 +1,7 @@
 """Convert real architectures, train them five steps, fold them: the list, and what came of it as JSON.
 
+`model_shares.py` counts what of each becomes orthogonal, in a minute; this takes half an hour.
+
     python tools/model_list.py [--only WORD ...] [--output docs/model_list.json]
 
 One variant of each family of timm, of torchvision's classifiers, and two transformers models from small configurations,
@@ -10,10 +12,10 @@ Training is Adam on one batch.
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,7 +34,6 @@ BATCH = 4
 STEPS = 5
 LEARNING_RATE = 2e-4
 CONFIG = on.OLMConfig(group_size=64)
-LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,6 @@ class Result:
 
     name: str
     source: str
-    layers: int
-    """Linear and Conv layers."""
-    converted_layers: int
-    converted_share: float
-    """Share of the entries of all Linear and Conv weights that lie in converted ones."""
-    left_out: dict[str, int]
-    """Layers that stay plain, by the reason."""
     completed: int
     """Layers whose weight had lost directions at the start (zero-initialised): completed, with a warning."""
     losses: list[float]
@@ -77,7 +71,6 @@ class Result:
     def failures(self) -> list[str]:
         """What of the promises does not hold, in words."""
         checks = {
-            "less than 80% converted": self.converted_share >= 0.8,
             "the loss did not fall": self.losses[-1] < self.losses[0],
             "not orthogonal": self.error < 5e-5,
             "folding changed the output": self.fold_difference <= 1e-4,
@@ -85,17 +78,6 @@ class Result:
             "folding changed types or keys": self.kept_types,
         }
         return [text for text, holds in checks.items() if not holds]
-
-
-def reason_to_leave(module: nn.Module, last: nn.Module | None) -> str:
-    """Return why the default filter leaves a layer plain, as its documentation says."""
-    if module is last:
-        return "classifier (last Linear)"
-    if isinstance(module, nn.modules.conv._ConvNd) and 1 < module.groups == module.in_channels:
-        return "depthwise"
-    if module.weight[0].numel() < 3:  # type: ignore[index, operator]
-        return "fewer than 3 inputs"
-    return "unexplained"
 
 
 def logits_of(output: Any) -> Tensor:
@@ -145,15 +127,10 @@ def measure(case: Case) -> Result:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     before = signature(model)
-    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         on.orthogonalize_(model, CONFIG)
     on.renormalize_(model, norm=1.0)
-    layers = [module for module in model.modules() if isinstance(module, LAYERS)]
-    plain = [module for module in layers if "weight" in module._parameters]
-    sizes = [module.weight.numel() for module in layers]  # type: ignore[operator]
-    left = Counter(reason_to_leave(module, linears[-1] if linears else None) for module in plain)
     losses = train(model, case)
     model.eval()
     with torch.no_grad():
@@ -163,10 +140,6 @@ def measure(case: Case) -> Result:
     return Result(
         name=case.name,
         source=case.source,
-        layers=len(layers),
-        converted_layers=len(layers) - len(plain),
-        converted_share=1 - sum(module.weight.numel() for module in plain) / sum(sizes),  # type: ignore[operator]
-        left_out=dict(left),
         completed=sum("directions" in str(warning.message) for warning in caught),
         losses=losses,
         error=error,
@@ -274,13 +247,15 @@ def main(arguments: Sequence[str]) -> int:
     results = []
     for case in chosen:
         results.append(found := measure_safely(case))
-        verdict = "; ".join(found["failures"]) or f"{found['converted_share']:.1%}, {found['seconds']:.1f} s"
+        verdict = "; ".join(found["failures"]) or f"{found['seconds']:.1f} s"
         print(f"{case.source}/{case.name}: {verdict}", flush=True)
     versions = {name: __import__(name).__version__ for name in ("torch", "timm", "torchvision", "transformers")}
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(
-        json.dumps({"versions": versions, "group_size": CONFIG.group_size, "models": results}, indent=1)
-    )
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    head = {"commit": commit, "versions": versions, "group_size": CONFIG.group_size}
+    options.output.write_text(json.dumps(head | {"models": results}, indent=1))
     return int(any(found["failures"] for found in results))
 
 

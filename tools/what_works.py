@@ -1,53 +1,88 @@
-"""Write the page "What works with what" from the results of the model list: `python tools/what_works.py`.
+"""Write the page "What works with what" from the counts and results of the model list: `python tools/what_works.py`.
 
-python tools/what_works.py [RESULTS [PAGE]]    # docs/model_list.json and docs/what-works.md
+python tools/what_works.py    # from docs/model_shares.json and docs/model_list.json to docs/what-works.md
 """
 
 import json
 import sys
-from collections.abc import Sequence
+from math import ceil, floor
 from pathlib import Path
 from typing import Any
 
 HEAD = """# What works with what
 
-This page is written by `python tools/what_works.py` from `docs/model_list.json`, which
-`python tools/model_list.py` measures. Do not edit it by hand.
+Look your architecture up here before you convert it: what of it becomes orthogonal, what stays plain and why, and
+whether it trains and folds. For your own model, `print(on.conversion_plan(model))` shows the same, weight by weight.
+
+This page is written by `python tools/what_works.py` from `docs/model_shares.json` and `docs/model_list.json`, which
+`python tools/model_shares.py` and `python tools/model_list.py` measure. Do not edit it by hand.
+
+## What becomes orthogonal
+
+The shares are of *all* parameters of a model with 10 classes, converted with `orthogonalize_(model)`. What is
+orthogonal is rounded down, and what is left plain up. *weights* is the number of weights that become orthogonal. What
+is left has one of these reasons.
+
+- *output layer*: what the model tells (`get_classifier`, `get_output_embeddings`), or the last layer as registered.
+- *depthwise convolutions* and layers of *fewer than 3 inputs a row*, which have nothing to gain.
+- *recurrent weights* and *embeddings*, which a filter can choose:
+  `on.orthogonalize_(model, filter_fn=lambda module, name: isinstance(module, torch.nn.LSTM))`.
+- *other parameters*, which belong to no layer type that the conversion knows: position embeddings, class tokens.
+- *vectors*: biases, the weights of normalization layers and scales, for which orthogonal has no meaning.
+
+The two models of transformers are small configurations, in which embeddings weigh much. Counted with {versions}.
+
+| from | architecture | orthogonal | weights | left plain |
+|---|---|---|---|---|
+"""
+
+CHECK = """
+## Training and folding
 
 Each architecture was made with random weights and 10 classes, converted with
-`orthogonalize_(model, OLMConfig(group_size={group_size}))` and `renormalize_(model, norm=1.0)`, trained
-five steps of Adam at 2e-4 on one batch of small synthetic images (or tokens), and folded. A tick in the last column
-means that at least 80% of the entries of its Linear and Conv weights were converted, the loss fell, every weight was
-orthogonal to 5e-5, the folded model gave the same output to 1e-4 (relative, evaluation mode, an output that is not
-zero), and classes, keys and shapes were those of the plain model again. `renormalize_` comes first since a layer whose
-`V` is small has a large effective learning rate, with Adam `lr / |V|`. This is a smoke test of the conversion, on one
+`orthogonalize_(model, OLMConfig(group_size={group_size}))`, its `V` set to rows of norm 1, trained five steps of Adam
+at 2e-4 on one batch of small synthetic images (or tokens), and folded. A tick means that the loss fell, every weight
+was orthogonal to 5e-5, the folded model gave the same output to 1e-4 (relative, evaluation mode, an output that is not
+zero), and classes, keys and shapes were those of the plain model again. This is a smoke test of the conversion, on one
 batch, and says nothing about how well a model trains.
 
-Measured with {versions}: {passed} of {count} pass.
+Measured at commit {commit}, with the layers that it converted by default, and with {versions}: {passed} of {count}
+pass.
 
-| from | architecture | converted | layers | left plain | completed | loss, first to last | folding | |
-|---|---|---|---|---|---|---|---|---|
+*completed*: layers that start from zero or dependent rows (zero-initialised heads and residual branches), which
+conversion completes by fixed directions, with a warning. *folding*: largest relative difference of the output before
+and after.
+
+| from | architecture | completed | loss, first to last | folding | |
+|---|---|---|---|---|---|
 """
 
-TAIL = """
-*converted*: share of the entries of all Linear and Conv weights. *layers*: converted of all. *left plain*: how many and
-why; the default filter leaves them out. *completed*: layers that start from zero or dependent rows (zero-initialised
-heads and residual branches), which conversion completes by fixed directions, with a warning. *folding*: largest
-relative difference of the output before and after.
-"""
+
+def share(part: int, whole: int) -> str:
+    """Return what is orthogonal in percent, rounded down, so that 100% is all."""
+    return f"{floor(1000 * part / whole) / 10:.1f}%"
 
 
-def row(result: dict[str, Any]) -> str:
-    """Return one line of the table."""
+def rest(part: int, whole: int) -> str:
+    """Return what is left plain in percent, rounded up, so that nothing is none."""
+    return f"{ceil(1000 * part / whole) / 10:.1f}%"
+
+
+def row_of_shares(counted: dict[str, Any]) -> str:
+    """Return one line of the table of shares."""
+    whole = counted["parameters"]
+    left = ", ".join(f"{reason} {rest(count, whole)}" for reason, count in counted["left"].items())
+    cells = [counted["source"], counted["name"], share(counted["orthogonal"], whole), str(counted["layers"]), left]
+    return f"| {' | '.join(cells)} |"
+
+
+def row_of_checks(result: dict[str, Any]) -> str:
+    """Return one line of the table of training and folding."""
     if "losses" not in result:
-        return f"| {result['source']} | {result['name']} | | | | | | | {'; '.join(result['failures'])} |"
-    left = ", ".join(f"{count} {reason}" for reason, count in sorted(result["left_out"].items()))
+        return f"| {result['source']} | {result['name']} | | | | {'; '.join(result['failures'])} |"
     cells = [
         result["source"],
         result["name"],
-        f"{result['converted_share']:.1%}",
-        f"{result['converted_layers']} of {result['layers']}",
-        left or "none",
         str(result["completed"] or "none"),
         f"{result['losses'][0]:.2f} to {result['losses'][-1]:.2f}",
         f"{result['fold_difference']:.0e}" if result["fold_difference"] else "0",
@@ -56,25 +91,31 @@ def row(result: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def page(found: dict[str, Any]) -> str:
+def page(shares: dict[str, Any], checks: dict[str, Any]) -> str:
     """Return the whole page."""
-    models = found["models"]
-    head = HEAD.format(
-        group_size=found["group_size"],
-        versions=", ".join(f"{name} {version}" for name, version in found["versions"].items()),
+    models = checks["models"]
+    head = HEAD.format(versions=_versions(shares))
+    check = CHECK.format(
+        group_size=checks["group_size"],
+        commit=checks["commit"],
+        versions=_versions(checks),
         passed=sum(not result["failures"] for result in models),
         count=len(models),
     )
-    return head + "\n".join(map(row, models)) + "\n" + TAIL
+    tables = ["\n".join(map(row_of_shares, shares["models"])), "\n".join(map(row_of_checks, models))]
+    return f"{head}{tables[0]}\n{check}{tables[1]}\n"
 
 
-def main(arguments: Sequence[str]) -> int:
+def _versions(found: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+
+
+def main(docs: Path = Path("docs")) -> int:
     """Read the results and write the page."""
-    defaults = [Path("docs/model_list.json"), Path("docs/what-works.md")]
-    source, target = [*map(Path, arguments), *defaults[len(arguments) :]]
-    target.write_text(page(json.loads(source.read_text())))
+    shares, checks = (json.loads((docs / name).read_text()) for name in ("model_shares.json", "model_list.json"))
+    (docs / "what-works.md").write_text(page(shares, checks))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -182,7 +182,8 @@ def frozen_backbone() -> nn.Sequential:
 
 @pytest.mark.parametrize("choose", [None, lambda module, _: isinstance(module, nn.Linear)], ids=["default", "filter"])
 def test_frozen_layers_keep_their_output_and_the_plan_says_so(choose: Any):
-    model, x = frozen_backbone(), torch.randn(5, 12)
+    model: Any = frozen_backbone()
+    x = torch.randn(5, 12)
     expected = model[0](x)
     plan = on.conversion_plan(model, None, choose)
     assert all("frozen" in weight.why for weight in plan.left if weight.name.startswith("0."))

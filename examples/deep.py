@@ -45,7 +45,7 @@ def make_network(method: str, depth: int = DEPTH) -> nn.Sequential:
         elif method != "plain, uniform":
             nn.init.orthogonal_(layer.weight, gain=math.sqrt(2))  # type: ignore[arg-type]
     if method == "OLM":
-        on.recenter_(on.orthogonalize_(network, on.OLMConfig(center=False, scale=math.sqrt(2))))
+        on.recenter_(on.orthogonalize_(network, on.OrthogonalConfig(scale=math.sqrt(2))))
     return network
 
 

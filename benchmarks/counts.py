@@ -119,7 +119,7 @@ def _both_ways(layers: list[nn.Module], model: nn.Module, together: bool) -> Non
 
 
 def _compute(layers: list[nn.Module], model: nn.Module, together: bool) -> list[Tensor]:
-    with cached(model, together=True) if together else nullcontext():
+    with cached(model) if together else nullcontext():
         return _weights(layers)
 
 

@@ -45,7 +45,7 @@ def make_network(method: str, depth: int = DEPTH) -> nn.Sequential:
         elif method != "plain, uniform":
             nn.init.orthogonal_(layer.weight, gain=math.sqrt(2))  # type: ignore[arg-type]
     if method == "OLM":
-        on.renormalize_(on.orthogonalize_(network, on.OLMConfig(center=False, scale=math.sqrt(2))), norm=1.0)
+        on.renormalize_(on.orthogonalize_(network, on.OrthogonalConfig(scale=math.sqrt(2))), norm=1.0)
     return network
 
 

@@ -52,8 +52,9 @@ def compare(seed: int) -> dict[str, tuple[float, float]]:
     trained = nn.Sequential(*layers, nn.Linear(64, 10))
     train(trained, training, 10, seed)
     copies = {"plain": copy.deepcopy(trained)}
-    for name, scale in (("orthogonal", False), ("orthogonal, with scale", True)):
-        copies[name] = on.orthogonalize_(copy.deepcopy(trained), on.OLMConfig(scale=scale))
+    for name, scale in (("orthogonal", None), ("orthogonal, with scale", "row_norms")):
+        config = on.OrthogonalConfig(center=True, scale=scale, initial="weight")
+        copies[name] = on.orthogonalize_(copy.deepcopy(trained), config)
     found = {}
     for name, model in copies.items():
         before = error(model, test)

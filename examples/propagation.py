@@ -47,9 +47,9 @@ def make_layer(start: str, scale: float) -> nn.Module:
         nn.init.orthogonal_(layer.weight, gain=scale)
     elif start == "OLM uncentred":  # one group of 64 rows, and an orthogonal start stays what it is
         nn.init.orthogonal_(layer.weight)
-        on.orthogonal_weight_norm(layer, center=False, scale=scale)
+        on.orthogonal_weight_norm(layer, scale=scale, initial="weight")
     elif start == "OLM":  # centred, so a group holds at most 63 rows: two groups of 32
-        on.orthogonal_weight_norm(layer, scale=scale)
+        on.orthogonal_weight_norm(layer, center=True, scale=scale, initial="weight")
     return layer
 
 

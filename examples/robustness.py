@@ -45,10 +45,10 @@ def make_network(method: str) -> nn.Sequential:
         else:
             nn.init.orthogonal_(layer.weight)  # type: ignore[arg-type]
     if method == "OLM":
-        on.orthogonalize_(network, on.OLMConfig(center=False))
+        on.orthogonalize_(network, on.OrthogonalConfig(initial="weight"))
     if method == "OLM, classifier too":
         on.orthogonalize_(
-            network, on.OLMConfig(center=False), filter_fn=lambda module, _: isinstance(module, nn.Linear)
+            network, on.OrthogonalConfig(initial="weight"), filter_fn=lambda module, _: isinstance(module, nn.Linear)
         )
     return network
 

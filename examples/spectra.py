@@ -41,7 +41,7 @@ def make_network(start: str) -> nn.Sequential:
     if start != "plain":
         for layer in network[:-1:2]:
             nn.init.orthogonal_(layer.weight)  # type: ignore[arg-type]
-    return on.orthogonalize_(network, on.OLMConfig(center=False)) if start == "OLM" else network  # type: ignore[return-value]
+    return on.orthogonalize_(network, on.OrthogonalConfig(initial="weight")) if start == "OLM" else network  # type: ignore[return-value]
 
 
 def look(network: nn.Sequential, step: int) -> Look:

@@ -39,7 +39,7 @@ def make_critic(orthogonal: bool) -> nn.Module:
     if not orthogonal:
         return critic
     return on.orthogonalize_(
-        critic, on.OLMConfig(center=False), filter_fn=lambda module, _: isinstance(module, nn.Linear)
+        critic, on.OrthogonalConfig(initial="weight"), filter_fn=lambda module, _: isinstance(module, nn.Linear)
     )
 
 

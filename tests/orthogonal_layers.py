@@ -42,6 +42,13 @@ def polar(V: Tensor, *, center: bool) -> Tensor:
     return U @ Rt
 
 
+def well_conditioned(X: Tensor, sizes: tuple[int, ...] | None = None, *, center: bool = False) -> Tensor:
+    """The V that a matrix X starts as: the orthonormal rows nearest to it, times one number that keeps its norm."""
+    X = X.detach().double()
+    W = torch.cat([polar(part, center=center) for part in X.split(sizes or (len(X),))])
+    return X.norm() / W.norm() * W
+
+
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
@@ -107,7 +114,7 @@ CLASSES = (Linear, Conv1d, Conv2d, Conv3d, Transposed1d, Transposed2d, Transpose
 
 KINDS = (
     Kind("linear", *Linear, (9, 6), (5, 9), (6,)),
-    Kind("linear of several groups", *Linear, (5, 10), (5, 5), (4, 3, 3)),
+    Kind("linear of several groups", *Linear, (5, 10), (5, 5), (5, 5)),
     Kind("convolution 1d", *Conv1d, (4, 6, 3), (2, 4, 9), (6,), {"stride": 2, "padding": 2}),
     Kind(
         "circular dilated 1d",

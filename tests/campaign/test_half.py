@@ -80,7 +80,7 @@ def halves(draw: st.DrawFn) -> Half:
     options: dict[str, Any] = {
         "center": center,
         "grouping": draw(st.sampled_from(GROUPINGS)),
-        "scale": draw(st.sampled_from([False, True, 0.5, 3.0])),
+        "scale": draw(st.sampled_from([None, "learned", "row_norms", 0.5, 3.0])),
         "method": draw(st.sampled_from(["auto", "eigh", "newton"])),
         "group_size": draw(st.none() | st.integers(1, inputs * max(1, kernel) ** 2 - center)),
     }

@@ -67,7 +67,7 @@ def layers(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...] = (torch.float32, to
     options: dict[str, Any] = {
         "center": center,
         "grouping": draw(st.sampled_from(GROUPINGS)),
-        "scale": draw(st.sampled_from([False, True, 0.5, 3.0])),
+        "scale": draw(st.sampled_from([None, "learned", "row_norms", 0.5, 3.0])),
         "method": draw(st.sampled_from(["auto", "eigh", "newton"])),
         "group_size": draw(st.none() | st.integers(1, inputs * kernel**2 - center)),
     }
@@ -135,7 +135,7 @@ def upstream(output: Tensor) -> Tensor:
 
 @given(st.lists(layers(dtypes=(torch.float32, torch.float64)), min_size=1, max_size=4), st.booleans())
 def test_cached_together_is_layer_by_layer(figures: Figures, many: list[Layer], copied: bool):
-    name = "cached(together=True) is layer by layer"
+    name = "cached is layer by layer"
     figures.case(name)
     model = nn.ModuleList(layer.converted() for layer in many)
     model = copy.deepcopy(model) if copied else model
@@ -143,7 +143,7 @@ def test_cached_together_is_layer_by_layer(figures: Figures, many: list[Layer], 
     results = []
     for together in (False, True):
         model.zero_grad()
-        with on.cached(model, together=together):
+        with on.cached(model) if together else nullcontext():
             Ws = [weight(module) for module in model]
             outputs = [module(x) for module, x in zip(model, inputs, strict=True)]
             # A loss that is linear in the outputs: of large ones, a sine would be of their last digits.

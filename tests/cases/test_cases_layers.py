@@ -31,7 +31,7 @@ def projections(layer: Any) -> list[Tensor]:
 STACKED: dict[str, Callable[[], nn.Module]] = {
     "LSTM": lambda: on.orthogonalize_(nn.LSTM(5, 16), None, everything),
     "GRU": lambda: on.orthogonalize_(nn.GRU(5, 16), None, everything),
-    "attention": lambda: on.orthogonalize_(nn.MultiheadAttention(16, 2), on.OLMConfig(center=False), everything),
+    "attention": lambda: on.orthogonalize_(nn.MultiheadAttention(16, 2), on.OrthogonalConfig(center=False), everything),
     "grouped-query": lambda: on.orthogonal_weight_norm(nn.Linear(16, 24), center=False, blocks=(16, 4, 4)),
 }
 
@@ -68,7 +68,7 @@ def network() -> nn.Module:
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 12), nn.Tanh(),
         nn.Linear(12, 4),
     )  # fmt: skip
-    return on.orthogonalize_(model, on.OLMConfig(group_size=8, scale=True))
+    return on.orthogonalize_(model, on.OrthogonalConfig(group_size=8, scale="row_norms"))
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
@@ -154,7 +154,7 @@ def test_case_19_a_large_weight_makes_no_large_square_and_costs_what_is_stated(n
 
 def test_case_14_deep_copies_of_recurrent_and_attention_layers_are_independent():
     for layer in (nn.LSTM(5, 8), nn.MultiheadAttention(8, 2)):
-        on.orthogonalize_(layer, on.OLMConfig(scale=True), everything)
+        on.orthogonalize_(layer, on.OrthogonalConfig(scale="row_norms"), everything)
         twin = copy.deepcopy(layer)
         for p, q in zip(layer.parameters(), twin.parameters(), strict=True):
             assert p is not q

@@ -60,7 +60,7 @@ exported_to_onnx = pytest.mark.parametrize(("make", "shape"), [MODELS[name] for 
 
 def converted(make: Callable[[], nn.Module]) -> nn.Module:
     torch.manual_seed(0)
-    return on.orthogonalize_(make(), on.OLMConfig(group_size=8, scale=True), chosen)
+    return on.orthogonalize_(make(), on.OrthogonalConfig(group_size=8, scale="row_norms"), chosen)
 
 
 def gradients(model: Any, output: Tensor) -> list[Tensor]:
@@ -80,7 +80,7 @@ def test_case_16_a_training_step_compiles_without_a_graph_break(backend: str, na
     torch._dynamo.reset()
     torch.manual_seed(0)
     make, shape = MODELS[name]
-    model = on.orthogonalize_(make(), on.OLMConfig(group_size=8, scale=True, method=method), chosen)
+    model = on.orthogonalize_(make(), on.OrthogonalConfig(group_size=8, scale="row_norms", method=method), chosen)
     compiled: Any = torch.compile(copy.deepcopy(model), fullgraph=True, backend=backend)
     for _ in range(2):  # the second call has another V: the weight is no constant of the graph
         x = torch.randn(shape)
@@ -107,7 +107,7 @@ def test_case_16_inductor_computes_what_the_model_computes(
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = on.orthogonalize_(
-        make(), on.OLMConfig(group_size=4, method=method), lambda module, _: not isinstance(module, SelfAttention)
+        make(), on.OrthogonalConfig(group_size=4, method=method), lambda module, _: not isinstance(module, SelfAttention)
     )
     compiled: Any = torch.compile(model, fullgraph=True)
     # Without gradients, for the C++ compiler's sake: those are of the graphs above.

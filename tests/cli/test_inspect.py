@@ -20,7 +20,7 @@ from orthonorm.cli import main
 def network() -> nn.Module:
     model = nn.ModuleDict({"body": nn.Conv2d(3, 8, 3), "gates": nn.LSTM(6, 5), "head": nn.Linear(8, 6)})
     chosen = {"body", "gates", "head"}
-    return on.orthogonalize_(model, on.OLMConfig(group_size=4, scale=True), lambda _, fqn: fqn in chosen)
+    return on.orthogonalize_(model, on.OrthogonalConfig(group_size=4, scale="row_norms"), lambda _, fqn: fqn in chosen)
 
 
 def as_safetensors(model: nn.Module, folder: Path) -> Path:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import orthonorm as on
-from orthogonal_layers import error_of_rows, filters, free, map_of, scale, weight
+from orthogonal_layers import error_of_rows, filters, free, map_of, scale, weight, well_conditioned
 
 
 class Convolutional(nn.Module):
@@ -89,27 +89,31 @@ def test_a_filter_sees_each_module_with_its_full_name_and_decides():
 
 
 def test_the_group_size_of_a_config_is_cut_to_each_layers_limit():
-    model = on.orthogonalize_(mlp(), on.OLMConfig(group_size=9), every_layer)
+    model = on.orthogonalize_(mlp(), on.OrthogonalConfig(group_size=9), every_layer)
     layers: Any = model
     assert [map_of(layers[i]).sizes for i in (0, 2, 4)] == [(8,), (6,), (4,)]
-    assert [map_of(layers[i]).limit for i in (0, 2, 4)] == [11, 7, 5]
-    wide: Any = on.orthogonalize_(nn.Sequential(nn.Linear(4, 9)), on.OLMConfig(group_size=9), every_layer)
-    assert map_of(wide[0]).sizes == (3, 3, 3)
+    assert [map_of(layers[i]).limit for i in (0, 2, 4)] == [12, 8, 6]
+    wide: Any = on.orthogonalize_(nn.Sequential(nn.Linear(4, 8)), on.OrthogonalConfig(group_size=9), every_layer)
+    assert map_of(wide[0]).sizes == (4, 4)
+    wide = on.orthogonalize_(nn.Sequential(nn.Linear(4, 8)), on.OLMConfig(group_size=9), every_layer)
+    assert map_of(wide[0]).sizes == (3, 3, 2)
     # Its 4 filters have 8 entries each; read as it lies, the kernel would be 8 rows of 4.
-    transposed: Any = on.orthogonalize_(nn.ConvTranspose1d(8, 4, 1), on.OLMConfig(group_size=9), every_layer)
+    transposed: Any = on.orthogonalize_(nn.ConvTranspose1d(8, 4, 1), on.OrthogonalConfig(group_size=9), every_layer)
     assert map_of(transposed).sizes == (4,)
 
 
 def test_every_field_of_a_config_reaches_the_layers():
-    config = on.OLMConfig(group_size=5, center=False, grouping="tail", scale=2.0, method="newton")
+    config = on.OrthogonalConfig(group_size=5, center=True, grouping="tail", scale=2.0, method="newton")
     model: Any = on.orthogonalize_(nn.Sequential(nn.Linear(8, 7)), config, every_layer)
-    assert (map_of(model[0]).sizes, map_of(model[0]).limit) == ((5, 2), 8)
+    assert (map_of(model[0]).sizes, map_of(model[0]).limit) == ((5, 2), 7)
     assert (map_of(model[0]).scale, map_of(model[0]).method) == (2.0, "newton")
     assert {field.name for field in dataclasses.fields(config)} == {
         "group_size",
         "center",
         "grouping",
+        "tall",
         "scale",
+        "initial",
         "method",
         "blocks",
         "input_weights",
@@ -140,7 +144,7 @@ def tied() -> Any:
 
 
 def test_tied_weights_stay_tied_with_one_scale():
-    model = on.orthogonalize_(tied(), on.OLMConfig(scale=True))
+    model = on.orthogonalize_(tied(), on.OrthogonalConfig(scale="row_norms"))
     layers: Any = model
     assert free(layers[0]) is free(layers[2])
     assert scale(layers[0]) is scale(layers[2])
@@ -154,10 +158,10 @@ def test_tied_weights_stay_tied_with_one_scale():
 
 
 def test_a_tied_plain_checkpoint_loads():
-    plain, model = tied(), on.orthogonalize_(tied(), on.OLMConfig(scale=True))
+    plain, model = tied(), on.orthogonalize_(tied(), on.OrthogonalConfig(scale="row_norms"))
     model.load_state_dict(plain.state_dict())
     layers: Any = model
-    assert torch.equal(free(layers[2]), plain[0].weight)
+    torch.testing.assert_close(free(layers[2]).detach().double(), well_conditioned(plain[0].weight), rtol=0, atol=1e-5)
     torch.testing.assert_close(scale(layers[2]), plain[0].weight.detach().norm(dim=1))
 
 
@@ -178,11 +182,12 @@ def test_a_module_used_twice_is_converted_once():
 
 
 def test_a_plain_checkpoint_loads_into_a_converted_model():
-    plain, model = Convolutional(), on.orthogonalize_(Convolutional(), on.OLMConfig(scale=True))
+    plain, model = Convolutional(), on.orthogonalize_(Convolutional(), on.OrthogonalConfig(scale="row_norms"))
     missing, unexpected = model.load_state_dict(plain.state_dict(), strict=True)
     assert (missing, unexpected) == ([], [])
     nested: Any = model
-    assert torch.equal(free(nested.up), plain.up.weight)
+    assert torch.equal(free(nested.up), map_of(nested.up).initial_V(plain.up.weight))
+    torch.testing.assert_close(free(nested.up).detach().norm(), plain.up.weight.detach().norm())
     assert torch.equal(nested.depthwise.weight, plain.depthwise.weight)
 
 
@@ -214,7 +219,7 @@ def test_a_warning_names_the_layer():
 def test_resnet18_converts_and_trains_a_step():
     model = torchvision.models.resnet18(num_classes=10)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    on.orthogonalize_(model, on.OLMConfig(group_size=64))
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=64))
     names = converted(model)
     assert len(names) == 20
     assert "fc" not in names
@@ -253,7 +258,7 @@ def rewritten(rewrite: Callable[[nn.Module], nn.Module]) -> nn.Module:
 
 WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
     "not a module": ("model", None, None, TypeError, r"model must be a torch\.nn\.Module; got str"),
-    "not a config": (mlp(), 64, None, TypeError, r"must be an OLMConfig; got int\. Write OLMConfig\(group_size=64\)"),
+    "not a config": (mlp(), 64, None, TypeError, r"must be an OrthogonalConfig; got int\. Write OrthogonalConfig\(group_size=64\)"),
     "not a filter": (mlp(), None, "conv", TypeError, r"filter_fn must be a function .*; got 'conv'"),
     "filter of one": (
         mlp(),
@@ -343,7 +348,7 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
         ValueError,
         r"^1\.weight is rewritten .*pruning.*torch\.nn\.utils\.prune\.remove\(module, 'weight'\)",
     ),
-    "one input": (with_depth(1), None, only("0", "1"), ValueError, r"^1\.weight: centring needs rows of at least 2"),
+    "one input": (with_depth(1), on.OLMConfig(), only("0", "1"), ValueError, r"^1\.weight: centring needs rows of at least 2"),
     "complex": (
         nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, dtype=torch.complex64)),
         None,
@@ -387,7 +392,7 @@ def test_a_class_that_torch_cannot_derive_from_is_refused_and_nothing_changed():
     outputs = model[3](model[2](model[1](model[0](x))[0]))
     message = r"^2\.weight: torch's parametrize derives a class from Registered, .* allows none \(.*'kind'\)\. Let its"
     with pytest.raises(TypeError, match=message):
-        on.orthogonalize_(model, on.OLMConfig(scale=True), lambda _, fqn: fqn != "")
+        on.orthogonalize_(model, on.OrthogonalConfig(scale="row_norms"), lambda _, fqn: fqn != "")
     assert state(model) == before
     assert [parameter.data_ptr() for parameter in model.parameters()] == weights
     assert torch.equal(model[3](model[2](model[1](model[0](x))[0])), outputs)
@@ -409,7 +414,7 @@ def test_a_conversion_that_is_interrupted_has_changed_nothing(monkeypatch: pytes
 
     monkeypatch.setattr(on.OrthogonalWeightNorm, "complete", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        on.orthogonalize_(model, on.OLMConfig(input_weights=True), lambda _, fqn: fqn != "")
+        on.orthogonalize_(model, on.OrthogonalConfig(input_weights=True), lambda _, fqn: fqn != "")
     assert registered == ["0.weight_ih_l0", "0.weight_hh_l0"]
     assert state(model) == before
     handle.remove()
@@ -425,7 +430,11 @@ CONFIGS = {
         ValueError,
         r"method must be one of 'auto', 'eigh', 'newton'; got 'svd'",
     ),
-    "scale zero": ({"scale": 0.0}, ValueError, r"scale must be False, True .* or a positive number; got 0\.0"),
+    "scale zero": ({"scale": 0.0}, ValueError, r"scale must be .* a positive number; got 0\.0"),
+    "scale true": ({"scale": True}, TypeError, r"scale must be .*; got True\. Write scale='learned'"),
+    "initial unknown": ({"initial": "zero"}, ValueError, r"initial must be .*; got 'zero'"),
+    "columns in groups": ({"tall": "columns", "group_size": 8}, ValueError, r"group_size must be None .*; got 8"),
+    "centred columns": ({"tall": "columns", "center": True}, ValueError, r"center must be False"),
     "scale infinite": ({"scale": float("inf")}, ValueError, r"a positive number; got inf"),
     "blocks of zero": ({"blocks": 0}, ValueError, r"blocks, as a number, must be at least 1, or None .*; got 0"),
     "blocks negative": ({"blocks": (4, -4)}, ValueError, r"sizes of blocks must be positive .*; got \(4, -4\)"),
@@ -434,8 +443,8 @@ CONFIGS = {
     "blocks of true": ({"blocks": True}, TypeError, r"number of equal blocks, or the sizes of the blocks; got True"),
     "center text": ({"center": "no"}, TypeError, r"center must be True or False; got 'no'"),
     "unknown option": ({"groups": 8}, TypeError, r"no option 'groups'; did you mean 'group_size'\? Its options are gr"),
-    "unknown and far": ({"rate": 8}, TypeError, r"OLMConfig has no option 'rate'\. Its options are group_size, center"),
-    "scale text": ({"scale": "learned"}, TypeError, r"a positive number; got 'learned'"),
+    "unknown and far": ({"rate": 8}, TypeError, r"OrthogonalConfig has no option 'rate'\. Its options are group_size, center"),
+    "scale text": ({"scale": "learn"}, ValueError, r"a positive number; got 'learn'"),
 }
 
 
@@ -445,16 +454,16 @@ def test_a_config_that_no_layer_could_take_is_refused(
     options: dict[str, Any], exception: type[Exception], message: str
 ):
     with pytest.raises(exception, match=message):
-        on.OLMConfig(**options)
+        on.OrthogonalConfig(**options)
 
 
 @pytest.mark.usefixtures("unenforced")
 def test_a_config_takes_its_options_by_name_and_says_which_there_are():
-    make: Any = on.OLMConfig
+    make: Any = on.OrthogonalConfig
     with pytest.raises(TypeError, match=r"takes its options by name, as group_size=8; got \(8,\)"):
         make(8)
-    assert list(inspect.signature(on.OLMConfig).parameters)[:2] == ["group_size", "center"]
-    assert dataclasses.replace(on.OLMConfig(scale=True), group_size=8) == on.OLMConfig(group_size=8, scale=True)
+    assert list(inspect.signature(on.OrthogonalConfig).parameters)[:2] == ["group_size", "center"]
+    assert dataclasses.replace(on.OrthogonalConfig(scale="row_norms"), group_size=8) == on.OrthogonalConfig(group_size=8, scale="row_norms")
 
 
 @st.composite
@@ -482,20 +491,20 @@ def small_models(draw: st.DrawFn) -> tuple[nn.Sequential, Tensor]:
     st.one_of(st.none(), st.integers(1, 9)),
     st.booleans(),
     st.sampled_from(["balanced", "tail"]),
-    st.sampled_from([False, True, 2.0]),
+    st.sampled_from([None, "learned", "row_norms", 2.0]),
     st.sampled_from(["eigh", "newton"]),
 )
 def test_any_model_converts_trains_and_folds_to_the_same_outputs(
     case: tuple[nn.Sequential, Tensor],
     group_size: int | None,
     center: bool,
-    grouping: str,
-    scaled: bool | float,
-    method: str,
+    grouping: Any,
+    scaled: Any,
+    method: Any,
 ):
     model, x = case
     keys = {name: value.shape for name, value in model.state_dict().items()}
-    config = on.OLMConfig(group_size=group_size, center=center, grouping=grouping, scale=scaled, method=method)
+    config = on.OrthogonalConfig(group_size=group_size, center=center, grouping=grouping, scale=scaled, method=method)
     on.orthogonalize_(model, config, every_layer)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     target = torch.randn_like(model(x))

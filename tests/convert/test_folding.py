@@ -27,8 +27,8 @@ def plain_model() -> Any:
     )
 
 
-def model_of(scaled: bool | float = True) -> Any:
-    model = on.orthogonalize_(plain_model(), on.OLMConfig(scale=scaled))
+def model_of(scaled: Any = "row_norms") -> Any:
+    model = on.orthogonalize_(plain_model(), on.OrthogonalConfig(scale=scaled))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(0.5, 2.0)
@@ -40,7 +40,7 @@ INPUT = (2, 3, 6, 6)
 
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_a_folded_layer_is_torchs_and_computes_the_same(kind: Kind):
-    layer, x = kind.build(scale=True), torch.randn(kind.shape)
+    layer, x = kind.build(scale="learned"), torch.randn(kind.shape)
     outputs, rows = layer(x).detach(), filters(layer)
     assert on.fold_(layer) is layer
     assert type(layer) is kind.plain
@@ -50,8 +50,8 @@ def test_a_folded_layer_is_torchs_and_computes_the_same(kind: Kind):
     assert error_of_rows(rows, kind.sizes) < 2e-6
 
 
-@pytest.mark.parametrize("scaled", [False, True, 2.0])
-def test_a_folded_model_is_the_plain_one_in_types_keys_and_shapes(scaled: bool | float):
+@pytest.mark.parametrize("scaled", [None, "row_norms", 2.0])
+def test_a_folded_model_is_the_plain_one_in_types_keys_and_shapes(scaled: Any):
     model, plain, x = model_of(scaled).eval(), plain_model(), torch.randn(INPUT)
     outputs = model(x).detach()
     on.fold_(model)
@@ -173,7 +173,7 @@ def test_fold_leaves_the_original_training():
 @pytest.mark.parametrize("which", ["copy", "original"])
 def test_folding_one_of_two_deep_copies_leaves_the_other_working(which: str):
     # torch gives a module and its deep copy one class, and folding changes classes.
-    original: Any = on.orthogonal_weight_norm(nn.Linear(8, 4), scale=True)
+    original: Any = on.orthogonal_weight_norm(nn.Linear(8, 4), scale="row_norms")
     x = torch.randn(3, 8)
     clone = copy.deepcopy(original)
     assert type(clone) is type(original)
@@ -206,7 +206,7 @@ def test_a_folded_model_pickles_and_saves_whole():
 def test_a_folded_model_converts_back_to_the_same_function():
     model, x = model_of().double().eval(), torch.randn(INPUT, dtype=torch.float64)
     outputs = model(x).detach()
-    again = on.orthogonalize_(on.fold(model), on.OLMConfig(scale=True))
+    again = on.orthogonalize_(on.fold(model), on.OrthogonalConfig(scale="row_norms"))
     torch.testing.assert_close(again(x), outputs, rtol=1e-12, atol=1e-12)
     assert list(on.orthogonality_error(again)) == list(on.orthogonality_error(model))
 
@@ -260,7 +260,7 @@ def tied_through(first: dict[str, Any], second: dict[str, Any]) -> Any:
 
 SHARED = {
     "a table that reads V": (tied_to_a_table, torch.tensor([1, 2, 5])),
-    "a scale each": (lambda: tied_through({"scale": True}, {"scale": True}), torch.randn(4, 8)),
+    "a scale each": (lambda: tied_through({"scale": "learned"}, {"scale": "learned"}), torch.randn(4, 8)),
     "two group sizes": (lambda: tied_through({"group_size": 2}, {"group_size": 4}), torch.randn(4, 8)),
 }
 
@@ -304,7 +304,7 @@ def converted_in_order(*names: str) -> nn.Module:
     return module
 
 
-ALL = on.OLMConfig(input_weights=True, scale=True)
+ALL = on.OrthogonalConfig(input_weights=True, scale="row_norms")
 OUT_OF_ORDER: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module]]] = {
     "an LSTM": (
         lambda: nn.LSTM(5, 4, num_layers=2, bidirectional=True),
@@ -335,7 +335,7 @@ def test_an_optimizers_state_of_a_folded_model_goes_to_the_same_tensors():
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
     plain(torch.randn(3, 2, 4))[0].sum().backward()
     optimizer.step()
-    folded = on.fold(on.orthogonalize_(copy.deepcopy(plain), on.OLMConfig(input_weights=True), lambda *_: True))
+    folded = on.fold(on.orthogonalize_(copy.deepcopy(plain), on.OrthogonalConfig(input_weights=True), lambda *_: True))
     loaded = torch.optim.SGD(folded.parameters(), lr=0.1, momentum=0.9)
     loaded.load_state_dict(optimizer.state_dict())
     for name, parameter in plain.named_parameters():

@@ -21,7 +21,7 @@ def row_norms(layer: Any) -> torch.Tensor:
 @pytest.mark.parametrize("norm", [1.0, 3.0])
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_renormalizing_keeps_the_function_and_sets_the_norms(kind: Kind, norm: float):
-    layer, x = kind.build(scale=True, dtype=torch.float64), torch.randn(kind.shape, dtype=torch.float64)
+    layer, x = kind.build(scale="learned", dtype=torch.float64), torch.randn(kind.shape, dtype=torch.float64)
     with torch.no_grad():
         free(layer).mul_(7.0).add_(0.5)
         scale(layer).uniform_(1.0, 2.0)
@@ -123,7 +123,7 @@ def tied(first: dict[str, Any], second: dict[str, Any] | None) -> Any:
 
 
 def test_renormalizing_a_v_that_layers_share_keeps_what_each_computes():
-    model, x = tied({"scale": True}, {"scale": 2.0, "method": "eigh"}).double(), torch.randn(3, 8, dtype=torch.float64)
+    model, x = tied({"scale": "learned"}, {"scale": 2.0, "method": "eigh"}).double(), torch.randn(3, 8, dtype=torch.float64)
     outputs = model(x).detach()
     on.renormalize_(model, norm=3.0)
     torch.testing.assert_close(model(x), outputs, rtol=0, atol=1e-12)
@@ -141,7 +141,7 @@ READ_IN_TWO_WAYS: dict[str, tuple[dict[str, Any], dict[str, Any] | None, str]] =
         {"group_size": 4},
         r"compute: 1\.2\.weight makes other orthonormal rows of it\.",
     ),
-    "without centring": ({"group_size": 4}, {"group_size": 4, "center": False}, r"makes other orthonormal rows of it"),
+    "with centring": ({"group_size": 4}, {"group_size": 4, "center": True}, r"makes other orthonormal rows of it"),
 }
 
 
@@ -188,7 +188,7 @@ def test_renormalizing_makes_two_sizes_of_v_train_alike():
 
 def test_param_groups_keep_decay_off_v():
     model: Any = nn.Sequential(
-        on.OrthogonalConv1d(3, 6, 3, scale=True), nn.Flatten(), on.OrthogonalLinear(12, 5), nn.Linear(5, 2)
+        on.OrthogonalConv1d(3, 6, 3, scale="learned"), nn.Flatten(), on.OrthogonalLinear(12, 5), nn.Linear(5, 2)
     )
     model[3].bias.requires_grad_(False)
     rest, free_group = on.param_groups(model, weight_decay=5e-4)

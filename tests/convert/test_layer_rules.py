@@ -37,7 +37,7 @@ def test_each_gate_of_a_recurrent_layer_is_orthogonal_by_itself(kind: type[nn.RN
     expected = {name: torch.cat([polar(gate) for gate in p.chunk(gates)]) for name, p in layer.named_parameters()
                 if name.startswith("weight_hh")}  # fmt: skip
     inputs = {name: p.clone() for name, p in layer.named_parameters() if name.startswith("weight_ih")}
-    on.orthogonalize_(layer, on.OLMConfig(group_size=3), everything)
+    on.orthogonalize_(layer, on.OrthogonalConfig(group_size=3), everything)
     assert set(on.orthogonality_error(layer)) == set(expected)
     for name, weight in expected.items():
         torch.testing.assert_close(getattr(layer, name).detach(), weight, rtol=0, atol=2e-6)
@@ -62,7 +62,7 @@ def test_a_recurrent_layer_computes_with_the_orthogonal_weight_as_it_is_now(kind
 @pytest.mark.parametrize("kind", RECURRENT, ids=lambda kind: kind.__name__)
 def test_a_recurrent_layers_gradient_reaches_v(kind: type[nn.RNNBase]):
     layer = recurrent(kind).double()
-    on.orthogonalize_(layer, on.OLMConfig(scale=True), everything)
+    on.orthogonalize_(layer, on.OrthogonalConfig(scale="row_norms"), everything)
     x = torch.randn(4, 2, 5, dtype=torch.float64)
     V = free(layer, "weight_hh_l0")
     direction = torch.randn_like(V)
@@ -78,7 +78,7 @@ def test_a_recurrent_layers_gradient_reaches_v(kind: type[nn.RNNBase]):
 
 
 def test_a_recurrent_layer_survives_copying_converting_and_folding():
-    layer: Any = on.orthogonalize_(recurrent(nn.LSTM), on.OLMConfig(scale=True), everything)
+    layer: Any = on.orthogonalize_(recurrent(nn.LSTM), on.OrthogonalConfig(scale="row_norms"), everything)
     x = torch.randn(6, 3, 5)
     expected = layer(x)[0]
     copied: Any = copy.deepcopy(layer)
@@ -96,7 +96,7 @@ def test_a_recurrent_layer_survives_copying_converting_and_folding():
 @pytest.mark.parametrize("moved", [False, True], ids=["as it was", "given other memory"])
 @pytest.mark.parametrize("kind", RECURRENT, ids=lambda kind: kind.__name__)
 def test_torchs_removal_leaves_a_recurrent_layer_that_computes_the_same(kind: type[nn.RNNBase], moved: bool):
-    layer = on.orthogonalize_(recurrent(kind), on.OLMConfig(scale=True), everything)
+    layer = on.orthogonalize_(recurrent(kind), on.OrthogonalConfig(scale="row_norms"), everything)
     state = layer.state_dict()
     if moved:
         layer.to_empty(device="cpu").load_state_dict(state)
@@ -130,9 +130,9 @@ def test_converting_another_weight_leaves_a_deep_copy_as_it_was():
 
 def test_a_moved_recurrent_layer_computes_no_weight(monkeypatch: pytest.MonkeyPatch):
     layer, computed = on.orthogonalize_(recurrent(nn.LSTM), None, everything), []
-    rows = on.OrthogonalWeightNorm.orthonormal_rows
+    make = on.OrthogonalWeightNorm.weight_of
     monkeypatch.setattr(
-        on.OrthogonalWeightNorm, "orthonormal_rows", lambda self, V: computed.append(self.label) or rows(self, V)
+        on.OrthogonalWeightNorm, "weight_of", lambda self, rows, V: computed.append(self.label) or make(self, rows, V)
     )
     layer.double()
     layer.bias_hh_l0 = nn.Parameter(torch.zeros(32, dtype=torch.float64))
@@ -156,16 +156,20 @@ def test_attention_goes_on_where_another_parametrization_stays():
 
 def test_reset_parameters_of_a_recurrent_layer_resets_v_and_the_scale():
     layer = recurrent(nn.GRU)
-    on.orthogonalize_(layer, on.OLMConfig(scale=True), everything)
+    on.orthogonalize_(layer, on.OrthogonalConfig(scale="row_norms"), everything)
     before = layer.weight_hh_l0.detach().clone()
     layer.reset_parameters()
-    V = free(layer, "weight_hh_l0")
-    torch.testing.assert_close(layer.weight_hh_l0.norm(dim=1), V.norm(dim=1))
+    torch.manual_seed(4)
+    layer.reset_parameters()
+    torch.manual_seed(4)
+    drawn = recurrent(nn.GRU).weight_hh_l0.detach()
+    torch.testing.assert_close(layer.weight_hh_l0.norm(dim=1), drawn.norm(dim=1))
+    torch.testing.assert_close(free(layer, "weight_hh_l0").norm(), drawn.norm())
     assert not torch.allclose(layer.weight_hh_l0, before)
 
 
 def test_input_weights_are_taken_when_asked_for():
-    layer: Any = on.orthogonalize_(nn.LSTM(12, 5), on.OLMConfig(input_weights=True), everything)
+    layer: Any = on.orthogonalize_(nn.LSTM(12, 5), on.OrthogonalConfig(input_weights=True), everything)
     assert [row.groups for row in on.inspect(layer).layers] == ["4 groups of 5 rows"] * 2
     assert set(on.orthogonality_error(layer)) == {"weight_ih_l0", "weight_hh_l0"}
     gate = layer.weight_ih_l0[:5]
@@ -190,7 +194,7 @@ def test_cells(kind: Any, gates: int):
 @pytest.mark.parametrize("widths", [{}, {"kdim": 10, "vdim": 7}], ids=["fused", "unequal"])
 def test_each_projection_of_attention_is_orthogonal_by_itself(widths: dict[str, Any]):
     layer = nn.MultiheadAttention(12, 3, batch_first=True, **widths)
-    on.orthogonalize_(layer, on.OLMConfig(center=False), everything)
+    on.orthogonalize_(layer, on.OrthogonalConfig(center=False), everything)
     names = ["q_proj_weight", "k_proj_weight", "v_proj_weight"] if widths else ["in_proj_weight"]
     assert list(on.orthogonality_error(layer)) == [*names, "out_proj.weight"]
     projections = [block for name in names for block in getattr(layer, name).split(12)]
@@ -199,12 +203,12 @@ def test_each_projection_of_attention_is_orthogonal_by_itself(widths: dict[str, 
 
 
 def test_centred_groups_do_not_straddle_projections():
-    layer = on.orthogonalize_(nn.MultiheadAttention(12, 3), None, everything)
+    layer = on.orthogonalize_(nn.MultiheadAttention(12, 3), on.OrthogonalConfig(center=True), everything)
     assert on.inspect(layer).layers[0].groups == "6 groups of 6 rows"  # 4 groups of 9, were it one block
 
 
 def test_heads_are_blocks_when_asked_for():
-    layer = on.orthogonalize_(nn.MultiheadAttention(12, 3), on.OLMConfig(blocks=9), everything)
+    layer = on.orthogonalize_(nn.MultiheadAttention(12, 3), on.OrthogonalConfig(center=True, blocks=9), everything)
     assert [row.groups for row in on.inspect(layer).layers] == ["9 groups of 4 rows", "2 groups of 6 rows"]
 
 
@@ -244,10 +248,10 @@ def test_attention_alone_takes_its_fast_path_and_computes_its_weight_once(monkey
     x = torch.randn(2, 5, 12)
     slow = layer(x, x, x)[0]
     native, calls, counts = getattr(torch, "_native_multi_head_attention"), [], []  # noqa: B009
-    rows = on.OrthogonalWeightNorm.orthonormal_rows
+    make = on.OrthogonalWeightNorm.weight_of
     monkeypatch.setattr(torch, "_native_multi_head_attention", lambda *a, **k: calls.append(1) or native(*a, **k))
     monkeypatch.setattr(
-        on.OrthogonalWeightNorm, "orthonormal_rows", lambda self, V: counts.append(self.label) or rows(self, V)
+        on.OrthogonalWeightNorm, "weight_of", lambda self, rows, V: counts.append(self.label) or make(self, rows, V)
     )
     with torch.no_grad():
         torch.testing.assert_close(layer(x, x, x)[0], slow, rtol=1e-4, atol=1e-5)
@@ -262,7 +266,7 @@ def test_the_padding_row_of_an_embedding_stays_zero_and_gets_no_gradient(kind: A
         table.weight[2].zero_()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        on.orthogonalize_(table, on.OLMConfig(scale=True, center=False), everything)
+        on.orthogonalize_(table, on.OrthogonalConfig(scale="row_norms", center=False), everything)
     assert caught == []  # the zero row is no lost direction
     assert on.inspect(table).layers[0].groups == "1 group of 5 rows and 1 group of 4 rows"
     V = free(table, "weight")
@@ -313,7 +317,7 @@ class Tied(nn.Module):
 
 def test_a_tied_embedding_stays_tied():
     model: Any = Tied(None)
-    on.orthogonalize_(model, on.OLMConfig(scale=True), lambda module, _: not isinstance(module, Tied))
+    on.orthogonalize_(model, on.OrthogonalConfig(scale="row_norms"), lambda module, _: not isinstance(module, Tied))
     assert torch.equal(model.embedding.weight, model.head.weight)
     assert model.embedding.parametrizations.weight[0].scale is model.head.parametrizations.weight[0].scale
 

@@ -12,7 +12,7 @@ from torch import nn
 import orthonorm as on
 from orthonorm.diagnostics._files import owners_in_file
 
-CONFIG = on.OLMConfig(group_size=4, scale=True)
+CONFIG = on.OrthogonalConfig(group_size=4, scale="row_norms")
 
 
 def network() -> nn.Module:
@@ -73,7 +73,7 @@ TOLD = [
 def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
     make: Callable[[], nn.Module], scale: bool, group_size: int | None, tmp_path: Path
 ):
-    config = on.OLMConfig(input_weights=True, scale=scale, group_size=group_size)
+    config = on.OrthogonalConfig(input_weights=True, scale=scale, group_size=group_size)
     model = on.orthogonalize_(make(), config, lambda _, fqn: fqn != "")
     found = on.inspect_file(save_pt(model.state_dict(), tmp_path / "model"), config)
     assert {row.weight: row for row in found.layers} == {row.weight: row for row in on.inspect(model).layers}
@@ -81,7 +81,7 @@ def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
 
 def test_the_owners_of_a_file_are_those_of_its_free_matrices(tmp_path: Path):
     model = on.orthogonalize_(
-        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4)), on.OLMConfig(scale=True), lambda _, fqn: fqn != ""
+        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4)), on.OrthogonalConfig(scale="row_norms"), lambda _, fqn: fqn != ""
     )
     found = owners_in_file(save_pt(model.state_dict() | {"aside.original": torch.ones(3, 5)}, tmp_path / "model"))
     assert [(key, tuple(V.shape), owner.sizes) for key, owner, V in found] == [
@@ -143,7 +143,7 @@ def write_meta(path: Path) -> Path:
 
 
 def write_meta_of_a_converted_model(path: Path) -> Path:
-    return save_pt(on.OrthogonalLinear(9, 4, device="meta", scale=True).state_dict(), path)
+    return save_pt(on.OrthogonalLinear(9, 4, device="meta", scale="learned").state_dict(), path)
 
 
 def write_broken_safetensors(path: Path) -> Path:
@@ -198,8 +198,8 @@ def test_a_zero_row_counts_as_an_error_of_one(tmp_path: Path):
     assert row.error == 1.0
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_float8_is_looked_at_in_float32(scaled: bool, tmp_path: Path):
+@pytest.mark.parametrize("scaled", [None, "row_norms"])
+def test_float8_is_looked_at_in_float32(scaled: Any, tmp_path: Path):
     state = on.OrthogonalLinear(9, 4, scale=scaled).state_dict()
     eight = {key: value.to(torch.float8_e4m3fn) for key, value in state.items()}
     torch.save(eight, tmp_path / "eight.pt")

@@ -17,7 +17,7 @@ from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, map_of,
 FLOOR = math.sqrt(1024 * torch.finfo(torch.float64).eps)
 
 
-def layer_of_error(error: float, *, groups: int = 2, scaled: bool | float = False) -> on.OrthogonalLinear:
+def layer_of_error(error: float, *, groups: int = 2, scaled: Any = False) -> on.OrthogonalLinear:
     """A layer whose last group has |W W^T - I| = error: V is diagonal there, its last entry below the floor."""
     layer = on.OrthogonalLinear(4, 3 * groups, center=False, group_size=3, scale=scaled, method="eigh")
     with torch.no_grad():
@@ -29,8 +29,8 @@ def layer_of_error(error: float, *, groups: int = 2, scaled: bool | float = Fals
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3, 0.5])
-@pytest.mark.parametrize("scaled", [False, True, 3.0])
-def test_the_error_is_the_known_one(error: float, scaled: bool | float):
+@pytest.mark.parametrize("scaled", [None, "row_norms", 3.0])
+def test_the_error_is_the_known_one(error: float, scaled: Any):
     layer = layer_of_error(error, scaled=scaled)
     assert on.orthogonality_error(layer) == {"weight": pytest.approx(error, abs=1e-7)}
     assert on.inspect(layer).layers[0].error == pytest.approx(error, abs=1e-7)
@@ -73,7 +73,7 @@ def test_an_ill_group_does_not_hide_one_that_is_not_finite(bad: float, row: int)
 
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_the_error_of_every_kind_of_layer_is_small_and_not_zero(kind: Kind):
-    layer = kind.build(scale=True)
+    layer = kind.build(scale="learned")
     error = on.orthogonality_error(layer)["weight"]
     with torch.no_grad():
         assert error == pytest.approx(error_of_rows(filters(layer), kind.sizes), abs=1e-6)
@@ -123,7 +123,7 @@ def test_a_chosen_condition_is_reported(condition: float):
 
 def test_the_report_says_the_groups_the_limit_and_the_scale():
     model: Any = nn.Sequential(
-        on.OrthogonalLinear(8, 8), on.OrthogonalLinear(8, 4, scale=2.0), on.OrthogonalLinear(8, 3, scale=True)
+        on.OrthogonalLinear(8, 8), on.OrthogonalLinear(8, 4, scale=2.0), on.OrthogonalLinear(8, 3, scale="learned")
     )
     with torch.no_grad():
         scale(model[2]).copy_(torch.tensor([0.5, 3.0, 1.0]))
@@ -175,7 +175,7 @@ def test_a_parametrization_behind_the_librarys_is_named_and_not_measured():
 
 
 def test_diagnostics_leave_the_model_as_it_was():
-    model = on.OrthogonalLinear(8, 4, scale=True)
+    model = on.OrthogonalLinear(8, 4, scale="learned")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     on.inspect(model)
     on.orthogonality_error(model)

@@ -95,7 +95,7 @@ def test_the_norm_of_a_zero_padded_convolution_lies_between_the_bounds(
 ):
     layer = nn.Sequential(make()).double()
     if orthogonal:
-        on.orthogonalize_(layer, on.OLMConfig(center=False))
+        on.orthogonalize_(layer, on.OrthogonalConfig(center=False))
     zero = torch.zeros(1, *shape, dtype=torch.float64)
     norm = float(torch.linalg.matrix_norm(dense(lambda x: layer(x) - layer(zero), shape).detach(), 2))
     row = on.operator_norms(layer, zero)[0]

@@ -153,7 +153,7 @@ def command(*arguments: str) -> Result:
 def test_the_command_plans_a_model_by_name():
     with torch.device("meta"):
         model = get_model("resnet18")
-    on.orthogonalize_(model, on.OLMConfig(group_size=64))
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=64))
     result = command("resnet18", "--ranks", "1024")
     assert result.exit_code == 0
     assert result.output.strip() == str(plan(model, 1024))
@@ -162,7 +162,7 @@ def test_the_command_plans_a_model_by_name():
 def test_the_command_plans_a_checkpoint_plain_or_converted(tmp_path: Path):
     plain = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.Linear(30, 20))
     torch.save(plain.state_dict(), tmp_path / "plain.pt")
-    on.orthogonalize_(plain, on.OLMConfig(group_size=16), lambda module, _: isinstance(module, torch.nn.Linear))
+    on.orthogonalize_(plain, on.OrthogonalConfig(group_size=16), lambda module, _: isinstance(module, torch.nn.Linear))
     torch.save(plain.state_dict(), tmp_path / "converted.pt")
     wanted = str(plan(plain, 2, setup="shard"))
     for name in ("plain.pt", "converted.pt"):
@@ -200,4 +200,4 @@ def test_no_pretrained_weights_are_fetched(monkeypatch: pytest.MonkeyPatch):
         raise AssertionError("this would download")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
-    assert weights_of("ssdlite320_mobilenet_v3_large", on.OLMConfig(group_size=64))
+    assert weights_of("ssdlite320_mobilenet_v3_large", on.OrthogonalConfig(group_size=64))

@@ -22,7 +22,7 @@ def one_process() -> dict[str, Tensor]:
     torch.manual_seed(0)
     x, y = torch.randn(64, 20), torch.randint(0, 5, (64,))
     model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 5))
-    on.orthogonalize_(model, on.OLMConfig(group_size=8, scale=True))
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=8, scale="row_norms"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for _ in range(5):

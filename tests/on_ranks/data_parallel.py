@@ -96,7 +96,7 @@ def gradients(what: str) -> dict[str, Tensor]:
         run = model
     x, y = networks.share(networks.mlp_data(6, 3))
     penalty = first_entry(model) * x.mean() if what == "penalty before" else 0
-    with on.cached(model, together=True) if what == "cached together" else nullcontext():
+    with on.cached(model) if what == "cached together" else nullcontext():
         loss = nn.functional.cross_entropy(run(x), y) + penalty
     if what == "penalty after":
         loss = loss + first_entry(model) * x.mean()

@@ -42,7 +42,7 @@ def mixed(dtype: torch.dtype = torch.float32) -> nn.Module:
     """Return the converted `Mixed`, the same on every rank."""
     torch.manual_seed(1)
     model = Mixed().to(dtype)
-    on.orthogonalize_(model, on.OLMConfig(group_size=4), lambda m, _: hasattr(m, "weight") and m is not model.last)
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=4), lambda m, _: hasattr(m, "weight") and m is not model.last)
     for module in (model.conv, model.last):
         assert module.bias is not None
     return model
@@ -73,7 +73,7 @@ class Tokens(nn.Module):
 def tokens() -> Tokens:
     """Return the converted `Tokens`, the same on every rank."""
     torch.manual_seed(1)
-    model, config = Tokens(), on.OLMConfig(scale=True, input_weights=True)
+    model, config = Tokens(), on.OrthogonalConfig(scale="row_norms", input_weights=True)
     on.orthogonalize_(model, config, lambda module, _: isinstance(module, nn.MultiheadAttention | nn.LSTM))
     return model
 
@@ -85,7 +85,7 @@ def mlp(widths: tuple[int, ...], *, group_size: int | None = 4, scale: bool = Tr
     for width, after in pairwise(widths):
         layers += [nn.Linear(width, after), nn.Tanh()]
     model = nn.Sequential(*layers[:-1])
-    on.orthogonalize_(model, on.OLMConfig(group_size=group_size, scale=scale))
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=group_size, scale="row_norms" if scale else None))
     return model
 
 
@@ -141,7 +141,7 @@ def large(name: str, *, values: bool = True) -> nn.Module:
             model: nn.Module = build_model("vgg", {}, shape=(3, 32, 32), classes=10, start="paper", seed=0)
         else:
             model = get_model(name)
-    on.orthogonalize_(model, on.OLMConfig(group_size=64))
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=64))
     if values:
         model.to_empty(device="cpu")
         for parameter in model.parameters():

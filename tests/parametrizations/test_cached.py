@@ -18,21 +18,21 @@ from orthogonal_layers import free
 @pytest.fixture
 def model() -> nn.Module:
     return on.orthogonalize_(
-        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)), on.OLMConfig(scale=True)
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)), on.OrthogonalConfig(scale="row_norms")
     )
 
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The labels of the weights computed so far."""
+    """The labels of the weights computed so far, each by itself or together with others."""
     labels: list[str] = []
-    rows = on.OrthogonalWeightNorm.orthonormal_rows
+    weight_of = on.OrthogonalWeightNorm.weight_of
 
-    def counted(self: on.OrthogonalWeightNorm, V: Tensor) -> Tensor:
+    def counted(self: on.OrthogonalWeightNorm, rows: Tensor, V: Tensor) -> Tensor:
         labels.append(self.label)
-        return rows(self, V)
+        return weight_of(self, rows, V)
 
-    monkeypatch.setattr(on.OrthogonalWeightNorm, "orthonormal_rows", counted)
+    monkeypatch.setattr(on.OrthogonalWeightNorm, "weight_of", counted)
     return labels
 
 
@@ -158,7 +158,7 @@ def test_another_thread_does_not_see_the_cache(model: nn.Module, computed: list[
         theirs = pool.submit(lambda: model[0].weight).result(60)  # type: ignore[index]
         assert theirs is not mine
         assert torch.equal(theirs, mine)
-    assert computed == ["0.weight"] * 2
+    assert computed == ["0.weight", "2.weight", "0.weight"]
 
 
 def test_threads_that_share_the_context_compute_once(model: nn.Module, computed: list[str]):
@@ -170,7 +170,7 @@ def test_threads_that_share_the_context_compute_once(model: nn.Module, computed:
 
     with on.cached(model), ThreadPoolExecutor(4) as pool:
         weights = [job.result(60) for job in [pool.submit(copy_context().run, read) for _ in range(4)]]
-    assert computed == ["0.weight"]
+    assert computed == ["0.weight", "2.weight"]
     assert all(weight is weights[0] for weight in weights)
 
 
@@ -197,7 +197,7 @@ def test_tasks_have_caches_of_their_own(model: nn.Module, computed: list[str]):
 
     first, second = asyncio.run(both())
     assert first is not second
-    assert len(computed) == 2
+    assert len(computed) == 4
 
 
 def test_nested_contexts(model: nn.Module, computed: list[str]):
@@ -216,7 +216,7 @@ def test_nested_contexts(model: nn.Module, computed: list[str]):
 def test_tied_weights_are_computed_once(computed: list[str]):
     model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 2))
     model[1].weight = model[0].weight
-    on.orthogonalize_(model, on.OLMConfig(scale=True))
+    on.orthogonalize_(model, on.OrthogonalConfig(scale="row_norms"))
     computed.clear()
     with on.cached(model):
         assert model[0].weight is model[1].weight

@@ -34,7 +34,7 @@ class Mixed(nn.Module):
 
 def mixed(**options: Any) -> nn.Module:
     torch.manual_seed(0)
-    return on.orthogonalize_(Mixed(), on.OLMConfig(**options), everything)
+    return on.orthogonalize_(Mixed(), on.OrthogonalConfig(**options), everything)
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -56,7 +56,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None:
 
 
 def test_an_average_of_v_is_orthogonal_and_is_the_average_by_hand():
-    model = mixed(scale=True)
+    model = mixed(scale="row_norms")
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.75))
     by_hand = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -80,7 +80,7 @@ def test_no_random_number_is_drawn_from_conversion_to_folding():
         model.conv.weight[1] = 0
     before = torch.get_rng_state()
     with pytest.warns(UserWarning, match="fixed orthonormal rows"):
-        on.orthogonalize_(model, on.OLMConfig(scale=True), everything)
+        on.orthogonalize_(model, on.OrthogonalConfig(scale="row_norms"), everything)
     model.load_state_dict(plain)
     on.register_cached(model)
     model(x)
@@ -97,7 +97,7 @@ def test_a_file_of_the_whole_model_is_refused_and_the_cures_work(tmp_path: Any):
     with pytest.raises(RuntimeError, match="only supported through state_dict"):
         torch.save(model, tmp_path / "model.pt")
     torch.save(model.state_dict(), tmp_path / "state.pt")
-    other = on.orthogonalize_(Mixed(), on.OLMConfig(), everything)
+    other = on.orthogonalize_(Mixed(), on.OrthogonalConfig(), everything)
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(other(x), model(x))
     torch.save(on.fold(model), tmp_path / "folded.pt")
@@ -106,7 +106,7 @@ def test_a_file_of_the_whole_model_is_refused_and_the_cures_work(tmp_path: Any):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_activation_checkpointing_gives_the_same_gradients(reentrant: bool):
-    model = mixed(scale=True)
+    model = mixed(scale="row_norms")
     x = torch.randn(3, 2, 4, 4, requires_grad=True)
     model(x).square().sum().backward()
     expected = gradients(model)
@@ -118,7 +118,7 @@ def test_activation_checkpointing_gives_the_same_gradients(reentrant: bool):
 
 
 def test_two_forwards_before_one_backward():
-    model = mixed(scale=True)
+    model = mixed(scale="row_norms")
     first, second = torch.randn(2, 3, 2, 4, 4)
     (model(first).square().sum() + model(second).square().sum()).backward()
     together = gradients(model)
@@ -149,7 +149,7 @@ def test_functional_transforms_of_a_model_with_attention_agree_with_loops():
 def test_per_sample_gradients_agree_with_a_loop():
     torch.manual_seed(0)
     model = on.orthogonalize_(
-        nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), on.OLMConfig(scale=True), everything
+        nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3)), on.OrthogonalConfig(scale="row_norms"), everything
     )
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     xs = torch.randn(4, 5)
@@ -164,7 +164,7 @@ def critic() -> nn.Module:
     torch.manual_seed(0)
     parts = [nn.Conv2d(1, 6, 3, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(6, 8, 3, 2, 1), nn.Flatten(), nn.Linear(32, 9)]
     model = nn.Sequential(*parts, nn.Softplus(), nn.Linear(9, 1)).double()
-    return on.orthogonalize_(model, on.OLMConfig(scale=True))
+    return on.orthogonalize_(model, on.OrthogonalConfig(scale="row_norms"))
 
 
 def critic_loss(model: nn.Module, real: Tensor, fake: Tensor, mix: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def network(depth: int = 6) -> nn.Module:
         nn.Linear(8 * 36, 10),
         nn.Linear(10, 4),
     ]
-    return on.orthogonalize_(nn.Sequential(*layers), on.OLMConfig(scale=True))
+    return on.orthogonalize_(nn.Sequential(*layers), on.OrthogonalConfig(scale="row_norms"))
 
 
 def step(model: nn.Module, x: Tensor) -> list[Tensor]:
@@ -179,7 +179,7 @@ def test_a_call_that_ctrl_c_ends_keeps_nothing_of_its_surroundings_alive():
 def test_calls_inside_a_context_compute_nothing_that_it_keeps_already():
     model, x = network(), torch.randn(2, 3, 8, 8)
     on.register_cached(model)
-    with Calls() as calls, on.cached(model, together=True):
+    with Calls() as calls, on.cached(model):
         for _ in range(3):
             model(x)
     assert calls.counter["aten._linalg_eigh.default"] == 2  # one for each size of groups
@@ -253,11 +253,10 @@ def test_a_handle_removed_inside_the_outermost_call_leaves_no_cache_behind(depth
     assert model[0].weight is not model[0].weight
 
 
-@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 @pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
-def test_jacobians_of_a_registered_model(transform, together: bool):
-    model, x = nn.Sequential(on.OrthogonalLinear(6, 4, scale=True), nn.Tanh()), torch.randn(6)
+def test_jacobians_of_a_registered_model(transform):
+    model, x = nn.Sequential(on.OrthogonalLinear(6, 4, scale="learned"), nn.Tanh()), torch.randn(6)
     expected = transform(model)(x)
-    on.register_cached(model, together=together)
+    on.register_cached(model)
     torch.testing.assert_close(transform(model)(x), expected, rtol=0, atol=1e-6)

@@ -15,7 +15,7 @@ import orthonorm as on
 
 def model(**options: Any) -> nn.Module:
     given: dict[str, Any] = {"group_size": 4, **options}
-    config = on.OLMConfig(**given)
+    config = on.OrthogonalConfig(**given)
     return on.orthogonalize_(
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 12), nn.Linear(12, 2)), config
     )
@@ -32,10 +32,10 @@ def saved(state: dict[str, Tensor]) -> dict[str, Tensor]:
 OTHERS = {
     "smaller groups": (
         {"group_size": 2},
-        "groups of 2 x 4 rows, centred, and is mapped here with groups of 4 x 2 rows",
+        "groups of 2 x 4 rows, not centred, and is mapped here with groups of 4 x 2 rows",
     ),
-    "one tail": ({"group_size": 5, "grouping": "tail"}, r".*mapped here with groups of 1 x 5 \+ 1 x 3 rows, centred"),
-    "not centred": ({"center": False}, ".*mapped here with groups of 2 x 4 rows, not centred"),
+    "one tail": ({"group_size": 5, "grouping": "tail"}, r".*mapped here with groups of 1 x 5 \+ 1 x 3 rows, not centred"),
+    "centred": ({"center": True}, ".*mapped here with groups of 2 x 4 rows, centred"),
 }
 
 

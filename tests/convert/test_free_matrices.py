@@ -48,11 +48,11 @@ def test_renormalizing_makes_v_well_conditioned():
     model: Any = nn.Sequential(on.OrthogonalLinear(16, 8), nn.ReLU(), on.OrthogonalLinear(8, 6))
     with torch.no_grad():
         free(model[0])[0] = free(model[0])[1] + 1e-3 * free(model[0])[0]
-    assert on.inspect(model).layers[0].condition > 100
+    assert on.inspect(model).layers[0].condition_number > 100
     W = weight(model[0]).detach()
     on.renormalize_(model, norm=1.0)
-    assert all(layer.condition == pytest.approx(1.0, abs=1e-5) for layer in on.inspect(model).layers)
-    assert all(layer.norm == pytest.approx(1.0, abs=1e-5) for layer in on.inspect(model).layers)
+    assert all(layer.condition_number == pytest.approx(1.0, abs=1e-5) for layer in on.inspect(model).layers)
+    assert all(layer.v_norm == pytest.approx(1.0, abs=1e-5) for layer in on.inspect(model).layers)
     torch.testing.assert_close(weight(model[0]), W, rtol=0, atol=2e-5)
 
 

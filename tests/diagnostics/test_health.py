@@ -124,17 +124,19 @@ def test_the_hook_logs_what_inspect_says_every_so_many_steps():
         optimizer.zero_grad()
         net(torch.randn(4, 6)).square().sum().backward()
         optimizer.step()
-    assert [(name, step) for name, _, step in logged[:3]] == [
-        ("orthogonality_error/2.weight", 2), ("condition/2.weight", 2), ("norm/2.weight", 2),
+    assert [(name, step) for name, _, step in logged[:4]] == [
+        ("orthogonality_error/2.weight", 2), ("condition_number/2.weight", 2), ("v_norm/2.weight", 2),
+        ("w_norm/2.weight", 2),
     ]  # fmt: skip
-    assert [step for *_, step in logged] == [2] * 3 + [4] * 3
+    assert [step for *_, step in logged] == [2] * 4 + [4] * 4
     handle.remove()
     row = on.inspect(net).layers[0]
     assert on.weight_metrics(net) == {
-        "orthogonality_error/2.weight": row.error, "condition/2.weight": row.condition, "norm/2.weight": row.norm,
+        "orthogonality_error/2.weight": row.error, "condition_number/2.weight": row.condition_number,
+        "v_norm/2.weight": row.v_norm, "w_norm/2.weight": row.w_norm,
     }  # fmt: skip
     optimizer.step()
-    assert len(logged) == 6
+    assert len(logged) == 8
 
 
 def test_the_hook_writes_to_tensorboard(tmp_path: Path):
@@ -146,8 +148,8 @@ def test_the_hook_writes_to_tensorboard(tmp_path: Path):
         on.OrthogonalityHook(net, writer.add_scalar).look(3)
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    (scalar,) = events.Scalars("norm/2.weight")
-    assert (scalar.step, scalar.value) == (3, pytest.approx(on.inspect(net).layers[0].norm))
+    (scalar,) = events.Scalars("v_norm/2.weight")
+    assert (scalar.step, scalar.value) == (3, pytest.approx(on.inspect(net).layers[0].v_norm))
 
 
 @pytest.mark.parametrize("every", [0, -1])
@@ -200,6 +202,6 @@ def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_pa
     assert trainer.logger is not None
     events = EventAccumulator(str(trainer.logger.log_dir))
     events.Reload()
-    scalars = events.Scalars("norm/net.2.weight")
+    scalars = events.Scalars("v_norm/net.2.weight")
     assert [entry.step for entry in scalars] == [2, 4]
     assert scalars[0].value == pytest.approx(1.0, abs=0.5)

@@ -34,7 +34,7 @@ def orthogonalize_(model: nn.Module, config: OLMConfig | None = None, filter_fn:
     `nn.MultiheadAttention` (q, k and v each by itself) with its output projection.
 
     The effective rate of a layer is `lr / |V|^2`, and V starts at the size of the weight that was there: a layer that
-    starts small (as transformers do) can diverge at a usual rate. `inspect` shows the size, `renormalize_` sets it.
+    starts small (as transformers do) can diverge at a usual rate. `inspect` shows the size, `recenter_` sets it.
 
     Args:
         model: any module.

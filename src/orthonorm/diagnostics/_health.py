@@ -18,10 +18,10 @@ __all__ = ["OrthogonalityHook", "OrthogonalityWarning", "weight_metrics", "weigh
 
 # Note [when a direction counts as lost]
 # The error alone does not tell: of a lost direction u of n rows the largest entry of |W W^T - I| is max u_i^2, which
-# may be as low as 1/n, and the rounding of bfloat16 makes errors up to 2^-7 in a healthy weight. The condition of V
-# does: beyond the relative floor of its Gram matrix (Note [the relative floor]) the map itself lets directions fade,
-# whatever the type and n, and renormalize_ completes them. A device without float64 has a higher floor, which the error
-# shows.
+# may be as low as 1/n, and the rounding of bfloat16 makes errors up to 2^-7 in a healthy weight. The condition number
+# of V does: beyond the relative floor of its Gram matrix (Note [the relative floor]) the transformation itself lets
+# directions fade, whatever the dtype and n, and renormalize_ completes them. A device without float64 has a higher
+# floor, which the error shows.
 _LOST_CONDITION = relative_floor(torch.float64) ** -0.5
 _LOST_ERROR = 0.1
 
@@ -31,13 +31,14 @@ class OrthogonalityWarning(UserWarning):
 
 
 def weight_metrics(model: nn.Module) -> dict[str, float]:
-    """Return error, condition of V and norm of V of every orthogonal weight, under names for a logger.
+    """Return what `inspect` measures of every orthogonal weight, under names for a logger.
 
     Args:
         model: a module with orthogonal weights.
 
     Returns:
-        `{"orthogonality_error/0.weight": ..., "condition/0.weight": ..., "norm/0.weight": ..., ...}`.
+        `{"orthogonality_error/0.weight": ..., "condition_number/0.weight": ..., "v_norm/0.weight": ...,
+        "w_norm/0.weight": ..., ...}`.
 
     Raises:
         TypeError, ValueError: as `inspect`.
@@ -45,7 +46,7 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
     Example:
         >>> import torch, orthonorm as on
         >>> list(on.weight_metrics(torch.nn.Sequential(on.OrthogonalLinear(8, 4))))
-        ['orthogonality_error/0.weight', 'condition/0.weight', 'norm/0.weight']
+        ['orthogonality_error/0.weight', 'condition_number/0.weight', 'v_norm/0.weight', 'w_norm/0.weight']
 
     Source: the quantities of `inspect`.
     """
@@ -55,8 +56,8 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
 def weight_problems(model: nn.Module) -> list[str]:
     """Return a sentence for each orthogonal weight that has lost rank or is not finite; none for a healthy model.
 
-    Rank counts as lost where the condition of V in a group exceeds 2e6, from where on W loses a direction, or where the
-    error exceeds 0.1.
+    Rank counts as lost where the condition number of V in a group exceeds 2e6, from where on W loses a direction, or
+    where the error exceeds 0.1.
 
     Args:
         model: a module with orthogonal weights.
@@ -97,7 +98,7 @@ class OrthogonalityHook:
         >>> handle = on.OrthogonalityHook(model, lambda *entry: seen.append(entry[0]), every=1).attach(optimizer)
         >>> optimizer.step()
         >>> seen
-        ['orthogonality_error/weight', 'condition/weight', 'norm/weight']
+        ['orthogonality_error/weight', 'condition_number/weight', 'v_norm/weight', 'w_norm/weight']
 
     Source: `weight_metrics` and `weight_problems`.
     """
@@ -139,8 +140,9 @@ def _metrics(layers: tuple[LayerReport, ...]) -> dict[str, float]:
         for layer in layers
         for name, value in (
             ("orthogonality_error", layer.error),
-            ("condition", layer.condition),
-            ("norm", layer.norm),
+            ("condition_number", layer.condition_number),
+            ("v_norm", layer.v_norm),
+            ("w_norm", layer.w_norm),
         )
     }
 
@@ -150,14 +152,15 @@ def _problems(layers: tuple[LayerReport, ...]) -> list[str]:
 
 
 def _problem(layer: LayerReport) -> str:
-    if not (math.isfinite(layer.error) and math.isfinite(layer.norm)):
+    if not (math.isfinite(layer.error) and math.isfinite(layer.v_norm)):
         return (
             f"{layer.weight} is not finite: V holds NaN or infinity, and so does its group of W. Look at the loss and "
             "the gradients of the step before, then load the last checkpoint."
         )
-    if layer.condition > _LOST_CONDITION or layer.error > _LOST_ERROR:
+    if layer.condition_number > _LOST_CONDITION or layer.error > _LOST_ERROR:
         return (
-            f"{layer.weight} has lost rank: rows of V in one group became dependent (condition {layer.condition:.1g}, "
-            f"error {layer.error:.2g}). Lower the rate, or call renormalize_, which completes the lost directions."
+            f"{layer.weight} has lost rank: rows of V in one group became dependent (condition number "
+            f"{layer.condition_number:.1g}, error {layer.error:.2g}). Lower the learning rate, or call renormalize_, which "
+            "completes the lost directions."
         )
     return ""

@@ -156,20 +156,6 @@ def test_renormalizing_refuses_a_v_that_is_read_in_two_ways(
     assert all(torch.equal(parameter, old) for parameter, old in zip(model.parameters(), before, strict=True))
 
 
-def test_the_effective_rate_is_the_rate_over_the_square_of_v():
-    x, target, steps = torch.randn(32, 8, dtype=torch.float64), torch.randn(32, 4, dtype=torch.float64), []
-    start = torch.randn(4, 8, dtype=torch.float64)
-    for size in (1.0, 10.0):
-        layer = on.OrthogonalLinear(8, 4, bias=False, dtype=torch.float64)
-        layer.weight = size * start
-        before = weight(layer).detach().clone()
-        optimizer = torch.optim.SGD([free(layer)], lr=1e-4)
-        nn.functional.mse_loss(layer(x), target).backward()
-        optimizer.step()
-        steps.append(float((weight(layer).detach() - before).norm()))
-    assert steps[0] / steps[1] == pytest.approx(100.0, rel=1e-2)
-
-
 def test_renormalizing_makes_two_sizes_of_v_train_alike():
     x, target, results = torch.randn(32, 8, dtype=torch.float64), torch.randn(32, 4, dtype=torch.float64), []
     start = torch.randn(4, 8, dtype=torch.float64)

@@ -75,9 +75,9 @@ def network(seed: int) -> nn.Module:
 def measure(model: nn.Module, step: int, loss: float) -> Point:
     """Return what has become of a network."""
     layers = on.inspect(model).layers
-    norms = [layer.norm for layer in layers]
+    norms = [layer.v_norm for layer in layers]
     error = max(on.orthogonality_error(model).values())
-    return Point(step, loss, error, max(layer.condition for layer in layers), min(norms), max(norms))
+    return Point(step, loss, error, max(layer.condition_number for layer in layers), min(norms), max(norms))
 
 
 def train(case: Case, steps: int, seed: int = 0) -> list[Point]:

@@ -383,7 +383,7 @@ def test_case_24_empty_gives_empty():
     assert layer(torch.randn(3, 8)).shape == (3, 0)
     assert on.orthogonality_error(layer) == {"weight": 0.0}
     report = on.inspect(on.renormalize_(layer)).layers[0]
-    assert (report.shape, report.norm, report.condition, report.scale) == ((0, 8), 0.0, 1.0, "none")
+    assert (report.shape, report.v_norm, report.condition_number, report.scale) == ((0, 8), 0.0, 1.0, None)
     assert weight(on.fold(layer)).shape == (0, 8)
     assert scale(layer).shape == (0,)
 
@@ -396,7 +396,7 @@ def test_case_25_a_larger_v_trains_slower_is_shown_and_renormalized():
         layer.weight = size * start
         if renormalize:
             on.renormalize_(layer, norm=4.0)
-        norms.append(on.inspect(layer).layers[0].norm)
+        norms.append(on.inspect(layer).layers[0].v_norm)
         before = weight(layer).detach().clone()
         nn.functional.mse_loss(layer(x), y).backward()
         torch.optim.SGD([free(layer)], lr=1e-2).step()

@@ -59,23 +59,23 @@ def test_options_say_how_the_model_was_converted(tmp_path: Path):
     assert "2 groups of 5 rows and 1 group of 2 rows" in tail
     blocks = call(path, "--blocks", "2", "--no-center").splitlines()[2].split("  ")
     assert [cell.strip() for cell in blocks if cell][:3] == ["0.weight", "12 x 9", "2 groups of 6 rows"]
-    assert float([cell for cell in blocks if cell][4]) < 1e-6
+    assert float([cell for cell in blocks if cell][3]) < 1e-6
 
 
 def test_a_plain_file_says_that_the_classifier_is_among_its_rows(tmp_path: Path):
     plain = nn.Sequential(nn.Linear(9, 4), nn.Linear(4, 3))
     lines = call(as_pt(plain, tmp_path), "--no-center", "--blocks", "1").splitlines()
     assert [line.split()[0] for line in lines[2:4]] == ["0.weight", "1.weight"]
-    assert "balanced, not centred, blocks 1;" in lines[4]
-    assert lines[5].startswith(
+    assert "balanced, not centred, blocks 1;" in lines[6]
+    assert lines[7].startswith(
         "no V is in the file, so it is a plain or folded model's: every matrix has a row, a clas"
     )
 
 
 def test_a_filter_keeps_some_weights_by_name(tmp_path: Path):
     path = as_safetensors(network(), tmp_path)
-    rows = call(path, "--only", "gates.*", "--only", "head.weight").splitlines()[2:]
-    assert [row.split()[0] for row in rows] == ["gates.weight_hh_l0", "head.weight", "assumed,"]
+    rows = call(path, "--only", "gates.*", "--only", "head.weight").splitlines()[2:4]
+    assert [row.split()[0] for row in rows] == ["gates.weight_hh_l0", "head.weight"]
 
 
 def test_a_layer_that_is_the_whole_model_is_recognised(tmp_path: Path):

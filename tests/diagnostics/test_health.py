@@ -33,10 +33,16 @@ def put_nan(net: nn.Module) -> None:
         net[2].parametrizations.weight.original[0, 0] = math.nan  # type: ignore[index]
 
 
+def enlarge(net: nn.Module) -> None:
+    with torch.no_grad():
+        net[2].parametrizations.weight.original.mul_(1e3)  # type: ignore[index]
+
+
 BREAKS = [
     pytest.param(healthy, [], id="healthy"),
     pytest.param(lose_rank, ["0.weight has lost rank"], id="dependent rows"),
     pytest.param(put_nan, ["2.weight is not finite"], id="not a number"),
+    pytest.param(enlarge, ["2.weight has all but stopped"], id="large V"),
 ]
 
 
@@ -52,6 +58,50 @@ def test_the_layer_that_broke_is_named(damage: Callable[[nn.Module], None], expe
         hook.look(7)
     assert [str(w.message).partition(":")[0] for w in caught] == ["step 7"] * len(expected)
     assert all(w.category is on.OrthogonalityWarning for w in caught)
+
+
+def train(net: nn.Module, steps: int, lr: float) -> float:
+    """How far the orthogonal weight of `model()` moves in so many steps."""
+    x, y, before = torch.randn(64, 6), torch.randn(64, 2), weight(net[2]).detach().clone()  # type: ignore[index]
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+    return float((weight(net[2]).detach() - before).norm())  # type: ignore[index]
+
+
+def test_case_31_a_weight_that_one_oversized_step_stopped_is_named_and_the_cure_moves_it():
+    net = model()
+    V = free(net[2])
+    with torch.no_grad():
+        V.grad = torch.randn(3, 4)
+    torch.optim.SGD([V], lr=650.0).step()
+    assert on.inspect(net).layers[0].v_norm > 1e3
+    assert train(net, 20, 0.1) < 1e-5
+    (problem,) = on.weight_problems(net)
+    assert problem.startswith("2.weight has all but stopped")
+    assert "renormalize_" in problem
+    on.renormalize_(net, norm=1.0)
+    assert on.weight_problems(net) == []
+    assert train(net, 20, 0.1) > 1e-2
+
+
+@pytest.mark.parametrize(("norm", "named"), [(99.0, False), (101.0, True)])
+def test_a_norm_of_v_above_a_hundred_is_named(norm: float, named: bool):
+    assert bool(on.weight_problems(on.renormalize_(model(), norm=norm))) is named
+
+
+@pytest.mark.parametrize(("growth", "named"), [(29.0, False), (31.0, True)])
+def test_the_hook_measures_growth_from_its_first_look(growth: float, named: bool):
+    net = on.renormalize_(model(), norm=0.5)
+    hook = on.OrthogonalityHook(net)
+    on.renormalize_(net, norm=0.5 * growth)
+    assert on.weight_problems(net) == []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hook.look(3)
+    assert ["2.weight has all but stopped" in str(w.message) for w in caught] == [True] * named
 
 
 HALF = (torch.bfloat16, torch.float16)
@@ -124,17 +174,19 @@ def test_the_hook_logs_what_inspect_says_every_so_many_steps():
         optimizer.zero_grad()
         net(torch.randn(4, 6)).square().sum().backward()
         optimizer.step()
-    assert [(name, step) for name, _, step in logged[:3]] == [
-        ("orthogonality_error/2.weight", 2), ("condition/2.weight", 2), ("norm/2.weight", 2),
+    assert [(name, step) for name, _, step in logged[:4]] == [
+        ("orthogonality_error/2.weight", 2), ("condition_number/2.weight", 2), ("v_norm/2.weight", 2),
+        ("w_norm/2.weight", 2),
     ]  # fmt: skip
-    assert [step for *_, step in logged] == [2] * 3 + [4] * 3
+    assert [step for *_, step in logged] == [2] * 4 + [4] * 4
     handle.remove()
     row = on.inspect(net).layers[0]
     assert on.weight_metrics(net) == {
-        "orthogonality_error/2.weight": row.error, "condition/2.weight": row.condition, "norm/2.weight": row.norm,
+        "orthogonality_error/2.weight": row.error, "condition_number/2.weight": row.condition_number,
+        "v_norm/2.weight": row.v_norm, "w_norm/2.weight": row.w_norm,
     }  # fmt: skip
     optimizer.step()
-    assert len(logged) == 6
+    assert len(logged) == 8
 
 
 def test_the_hook_writes_to_tensorboard(tmp_path: Path):
@@ -146,8 +198,8 @@ def test_the_hook_writes_to_tensorboard(tmp_path: Path):
         on.OrthogonalityHook(net, writer.add_scalar).look(3)
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    (scalar,) = events.Scalars("norm/2.weight")
-    assert (scalar.step, scalar.value) == (3, pytest.approx(on.inspect(net).layers[0].norm))
+    (scalar,) = events.Scalars("v_norm/2.weight")
+    assert (scalar.step, scalar.value) == (3, pytest.approx(on.inspect(net).layers[0].v_norm))
 
 
 @pytest.mark.parametrize("every", [0, -1])
@@ -168,7 +220,12 @@ def test_a_model_without_orthogonal_weights_is_refused():
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*does not have many workers:UserWarning"
 )
 @pytest.mark.filterwarnings("ignore:.*`treespec, LeafSpec`.*:UserWarning", "ignore:You are using the:UserWarning")
-def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("damage", "match"), [(put_nan, r"net\.2\.weight is not finite"), (enlarge, r"net\.2\.weight has all but stopped")]
+)
+def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(
+    damage: Callable[[nn.Module], None], match: str, tmp_path: Path
+):
     from lightning.pytorch import LightningModule, Trainer
     from lightning.pytorch.loggers import TensorBoardLogger
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -182,7 +239,7 @@ def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_pa
 
         def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
             if index == 6:
-                put_nan(self.net)
+                damage(self.net)
             return self.net(batch).square().sum()
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -195,11 +252,11 @@ def test_the_lightning_callback_writes_to_tensorboard_and_names_the_layer(tmp_pa
         default_root_dir=tmp_path,
     )  # fmt: skip
     batches = torch.utils.data.DataLoader(torch.randn(32, 6), batch_size=4)  # type: ignore[arg-type]
-    with pytest.warns(on.OrthogonalityWarning, match=r"step 4: net\.2\.weight is not finite"):
+    with pytest.warns(on.OrthogonalityWarning, match=f"step 4: {match}"):
         trainer.fit(Training(), batches)
     assert trainer.logger is not None
     events = EventAccumulator(str(trainer.logger.log_dir))
     events.Reload()
-    scalars = events.Scalars("norm/net.2.weight")
+    scalars = events.Scalars("v_norm/net.2.weight")
     assert [entry.step for entry in scalars] == [2, 4]
     assert scalars[0].value == pytest.approx(1.0, abs=0.5)

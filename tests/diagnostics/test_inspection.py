@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import orthonorm as on
-from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, map_of, matrix, name_of, scale, weight
+from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, matrix, name_of, scale, weight
+from orthonorm.diagnostics._singular_values import largest_singular_value
 
 # Below 1024 eps of the largest, an eigenvalue of V V^T counts as that much, so a singular value of V that is r times
 # the square root of that floor comes out as a singular value r of W.
@@ -47,7 +48,7 @@ def test_the_error_is_the_worst_groups_wherever_that_is():
     with torch.no_grad():
         free(grouped)[4:] = 1.0  # the second convolution group is constant: centred, nothing is left
     assert on.orthogonality_error(grouped)["weight"] == pytest.approx(1.0, abs=1e-6)
-    assert on.inspect(grouped).layers[0].condition > 1e6
+    assert on.inspect(grouped).layers[0].condition_number > 1e6
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -58,7 +59,7 @@ def test_a_weight_that_is_not_finite_has_an_error_of_nan(bad: float):
     assert math.isnan(on.orthogonality_error(layer)["weight"])
     report = on.inspect(layer).layers[0]
     assert math.isnan(report.error)
-    assert math.isnan(report.condition)
+    assert math.isnan(report.condition_number)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -67,7 +68,7 @@ def test_an_ill_group_does_not_hide_one_that_is_not_finite(bad: float, row: int)
     layer = on.OrthogonalLinear(4, 6, center=False, group_size=3)
     with torch.no_grad():
         free(layer)[row, 0] = bad
-    assert math.isnan(on.inspect(layer).layers[0].condition)
+    assert math.isnan(on.inspect(layer).layers[0].condition_number)
     assert math.isnan(on.orthogonality_error(layer)["weight"])
 
 
@@ -107,9 +108,60 @@ def test_condition_and_norm_are_numpys(kind: Kind, center: bool):
         squares += list((V**2).sum(1))
         conditions.append(np.linalg.cond(V - V.mean(1, keepdims=True) if center else V))
     report = on.inspect(layer).layers[0]
-    assert report.condition == pytest.approx(max(conditions), rel=1e-6)
-    assert report.norm == pytest.approx(math.sqrt(np.mean(squares)), rel=1e-6)
+    assert report.condition_number == pytest.approx(max(conditions), rel=1e-6)
+    assert report.v_norm == pytest.approx(math.sqrt(np.mean(squares)), rel=1e-6)
     assert report.shape == tuple(plain.weight.shape)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+def test_the_norm_of_w_is_that_of_its_filters_by_numpy(kind: Kind, scaled: bool):
+    layer = kind.build(scale=scaled)
+    if scaled:
+        with torch.no_grad():
+            scale(layer).uniform_(0.5, 2.0)
+    norm = np.linalg.svd(filters(layer).double().numpy(), compute_uv=False)[0]
+    assert on.inspect(layer).layers[0].w_norm == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.parametrize("group_size", [32, 64])
+def test_case_33_groups_of_a_square_layer_are_orthonormal_and_together_longer(group_size: int):
+    report = on.inspect(on.OrthogonalLinear(64, 64, center=False, group_size=group_size)).layers[0]
+    assert report.error < 1e-6
+    assert len(report.groups) == 64 // group_size
+    expected = 1.0 if group_size == 64 else np.sqrt(2)  # two subspaces of half the dimension nearly share a direction
+    assert report.w_norm == pytest.approx(expected, rel=1e-3)
+
+
+def spectra() -> dict[str, torch.Tensor]:
+    decay = torch.linspace(1, 0.5, 1100, dtype=torch.float64) ** 4
+    return {
+        "isometry": torch.eye(1100, 1300, dtype=torch.float64)[torch.randperm(1100)],
+        "dense": matrix(1100, 1100, decay),
+        "Gaussian": torch.randn(1300, 1100, dtype=torch.float64),
+        "groups": on.functional.orthonormalize(
+            torch.randn(1100, 1100, dtype=torch.float64), center=False, group_size=64
+        ),
+        "one row": torch.cat([torch.ones(1, 1100), torch.zeros(1100, 1100)]).double(),
+        "huge": 1e200 * torch.randn(1030, 1030, dtype=torch.float64),
+        "tiny": 1e-200 * torch.randn(40, 60, dtype=torch.float64),
+        "zero": torch.zeros(3, 4, dtype=torch.float64),
+    }
+
+
+@pytest.mark.parametrize("name", spectra())
+def test_the_largest_singular_value_is_lapacks_for_small_and_large_matrices(name: str):
+    X = spectra()[name]
+    expected = float(torch.linalg.svdvals(X)[0])
+    assert largest_singular_value(X) == pytest.approx(expected, rel=1e-4, abs=0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_has_a_norm_of_nan(bad: float):
+    layer = on.OrthogonalLinear(8, 6, group_size=3)
+    with torch.no_grad():
+        free(layer)[5, 0] = bad
+    assert math.isnan(on.inspect(layer).layers[0].w_norm)
 
 
 @pytest.mark.parametrize("condition", [1.0, 1e3, 1e6])
@@ -118,20 +170,20 @@ def test_a_chosen_condition_is_reported(condition: float):
     values = torch.logspace(0, -math.log10(condition), 8, dtype=torch.float64)
     with torch.no_grad():
         free(layer).copy_(5 * matrix(8, 16, values) + 2.0)
-    assert on.inspect(layer).layers[0].condition == pytest.approx(condition, rel=1e-6)
+    assert on.inspect(layer).layers[0].condition_number == pytest.approx(condition, rel=1e-6)
 
 
-def test_the_report_says_the_groups_the_limit_and_the_scale():
+def test_the_report_says_the_groups_and_the_scale():
     model: Any = nn.Sequential(
         on.OrthogonalLinear(8, 8), on.OrthogonalLinear(8, 4, scale=2.0), on.OrthogonalLinear(8, 3, scale="learned")
     )
     with torch.no_grad():
         scale(model[2]).copy_(torch.tensor([0.5, 3.0, 1.0]))
     layers = on.inspect(model).layers
-    assert [layer.groups for layer in layers] == ["2 groups of 4 rows", "1 group of 4 rows", "1 group of 3 rows"]
-    assert [layer.limit for layer in layers] == [7, 7, 7]
-    assert [layer.scale for layer in layers] == ["none", "2", "0.5 to 3"]
-    assert layers[0].groups == map_of(model[0]).describe_groups()
+    assert [layer.groups for layer in layers] == [(4, 4), (4,), (3,)]
+    assert [layer.scale for layer in layers] == [None, (2.0, 2.0), (0.5, 3.0)]
+    convolution = on.OrthogonalConv2d(4, 6, 3, groups=2, group_size=2)
+    assert on.inspect(convolution).layers[0].groups == (2, 1, 2, 1)
 
 
 def test_the_report_prints_as_a_table():
@@ -142,15 +194,15 @@ def test_the_report_prints_as_a_table():
         free(model[0])[:, 3] = 0
         free(model[2]).copy_(torch.cat([torch.eye(4), torch.zeros(4, 6)], 1).view(4, 2, 5))
     lines = str(on.inspect(model)).splitlines()
-    columns = ["weight", "shape", "groups", "limit", "error", "condition", "norm", "scale"]
+    columns = ["weight", "shape", "groups", "error", "cond(V)", "|V|", "norm(W)", "scale"]
     assert lines[0].split() == columns
     assert set(lines[1]) == {"-", " "}
     starts = [lines[0].index(column) for column in columns]
-    cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in lines[2:]]
-    error = [float(row.pop(4)) for row in cells]
+    cells = [[line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in lines[2:4]]
+    error = [float(row.pop(3)) for row in cells]
     assert cells == [
-        ["0.weight", "3 x 4", "1 group of 3 rows", "4", "4", "2.6", "none"],
-        ["2.weight", "4 x 2 x 5", "1 group of 4 rows", "9", "1.3", "1", "2"],  # sqrt(1 / 0.6) once centred
+        ["0.weight", "3 x 4", "1 group of 3 rows", "4", "2.6", "1", "none"],
+        ["2.weight", "4 x 2 x 5", "1 group of 4 rows", "1.3", "1", "2", "2"],  # sqrt(1 / 0.6) once centred
     ]
     assert max(error) < 1e-6
     assert all(line == line.rstrip() for line in lines)

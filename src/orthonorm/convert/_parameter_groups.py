@@ -11,10 +11,12 @@ __all__ = ["param_groups"]
 
 
 def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-    """Return optimizer groups in which the free matrices V have no weight decay.
+    """Return optimizer groups in which the unconstrained parameters V have no weight decay.
 
-    W does not depend on the size of V, so decay on V does not regularise the network: it only raises the effective
-    rate `lr / |V|^2` as V shrinks. Everything else (biases, scales, plain layers) gets `weight_decay`.
+    W does not depend on the size of V, so weight decay on V does not regularize the network. With SGD and AdamW it
+    shrinks V and raises the effective learning rate of W, `lr / |V|^2` and `lr / |V|`. `torch.optim.Adam` takes it for
+    a part of the gradient, which it scales entry by entry, so that W turns. Everything else (biases, scales, plain
+    layers) gets `weight_decay`.
 
     Args:
         model: any module.

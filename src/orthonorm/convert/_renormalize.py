@@ -43,7 +43,7 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
     Example:
         >>> import torch, orthonorm as on
         >>> layer = on.renormalize_(on.OrthogonalLinear(8, 4), norm=2.0)
-        >>> print(f"{on.inspect(layer).layers[0].norm:.4f}")
+        >>> print(f"{on.inspect(layer).layers[0].v_norm:.4f}")
         2.0000
 
     Source: phi(c V) = phi(V), a property of equation (3) of the paper.
@@ -60,7 +60,9 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
     with torch.no_grad():
         plan = [_multiple(several[0], norm) for several in users]
         for V, c, owner in plan:
-            V.copy_(owner.assemble(c * owner.orthonormal_rows(_complete(owner, V)), V))
+            # In float32 at least, so that half precision is rounded once.
+            wide = _complete(owner, V).to(torch.promote_types(V.dtype, torch.float32))
+            V.copy_(owner.assemble(c * owner.orthonormal_rows(wide), wide))
     return model
 
 
@@ -129,8 +131,9 @@ def _multiple(user: User, norm: float | None) -> tuple[Tensor, float, Orthogonal
 
 def _complete(owner: OrthogonalWeightNorm, V: Tensor) -> Float[Tensor, "..."]:
     """Return V with the directions that it has lost filled by fixed ones."""
-    groups = [group for matrix in owner.rows(V) for group in matrix.split(owner.sizes)]
-    if not groups:
+    rows = owner.rows(V)
+    if rows.numel() == 0:
         return V
+    groups = [group for matrix in rows for group in matrix.split(owner.sizes)]
     full = torch.cat([complete_rank(group, center=owner.center)[0] for group in groups])
-    return owner.assemble(full.view(owner.groups, -1, full.shape[-1]), V)
+    return owner.assemble(full.view(rows.shape), V)

@@ -17,6 +17,7 @@ from orthonorm.functional._rows import as_rows
 from orthonorm.parametrizations import OrthogonalWeightNorm
 
 from ._inspection import Inspection, LayerReport, report_weight
+from ._singular_values import largest_singular_value
 
 __all__ = ["inspect_file", "owners_in_file", "read_tensors"]
 
@@ -54,7 +55,7 @@ def inspect_file(
         >>> with tempfile.NamedTemporaryFile(suffix=".pt") as file:
         ...     torch.save(torch.nn.Sequential(on.OrthogonalLinear(8, 4)).state_dict(), file.name)
         ...     on.inspect_file(file.name).layers[0].groups
-        '1 group of 4 rows'
+        (4,)
 
     Source: `orthonorm.inspect`.
     """
@@ -257,4 +258,6 @@ def _plain_row(_: str, key: str, tensors: dict[str, Tensor], config: OrthogonalC
     norms = row_norms(rows).unsqueeze(-1)
     unit = rows / torch.where(norms > 0, norms, 1.0)  # a zero row stays one, an error of 1
     error = float(orthogonality_errors(unit, owner.sizes).amax())
-    return replace(report_weight(key, owner, W), error=error, scale=f"{norms.min():.3g} to {norms.max():.3g}")
+    w_norm = max(largest_singular_value(matrix) for matrix in rows)
+    scale = (float(norms.min()), float(norms.max()))
+    return replace(report_weight(key, owner, W), error=error, w_norm=w_norm, scale=scale)

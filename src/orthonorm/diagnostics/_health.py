@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,26 +18,35 @@ __all__ = ["OrthogonalityHook", "OrthogonalityWarning", "weight_metrics", "weigh
 
 # Note [when a direction counts as lost]
 # The error alone does not tell: of a lost direction u of n rows the largest entry of |W W^T - I| is max u_i^2, which
-# may be as low as 1/n, and the rounding of bfloat16 makes errors up to 2^-7 in a healthy weight. The condition of V
-# does: beyond the relative floor of its Gram matrix (Note [the relative floor]) the map itself lets directions fade,
-# whatever the type and n, and renormalize_ completes them. A device without float64 has a higher floor, which the error
-# shows.
+# may be as low as 1/n, and the rounding of bfloat16 makes errors up to 2^-7 in a healthy weight. The condition number
+# of V does: beyond the relative floor of its Gram matrix (Note [the relative floor]) the transformation itself lets
+# directions fade, whatever the dtype and n, and renormalize_ completes them. A device without float64 has a higher
+# floor, which the error shows.
 _LOST_CONDITION = relative_floor(torch.float64) ** -0.5
 _LOST_ERROR = 0.1
 
+# Note [when a weight counts as stopped]
+# The effective learning rate of W is lr / |V|^2 with SGD and lr / |V| with Adam. Rows of usual weights have norms of
+# 0.1 to 30 (a standard normal row of 768 entries has 28). At 100, SGD moves W at 1e-4 of lr and Adam at 1e-2, which no
+# schedule of a learning rate means. What watches a training also knows |V| as it was at first: where it has grown
+# thirtyfold, SGD moves W at a thousandth of its first speed.
+_LARGE_NORM = 100.0
+_GROWTH = 30.0
+
 
 class OrthogonalityWarning(UserWarning):
-    """A layer's group of rows has lost rank or is not finite."""
+    """A weight has lost rank, is not finite, or has all but stopped since V has grown."""
 
 
 def weight_metrics(model: nn.Module) -> dict[str, float]:
-    """Return error, condition of V and norm of V of every orthogonal weight, under names for a logger.
+    """Return what `inspect` measures of every orthogonal weight, under names for a logger.
 
     Args:
         model: a module with orthogonal weights.
 
     Returns:
-        `{"orthogonality_error/0.weight": ..., "condition/0.weight": ..., "norm/0.weight": ..., ...}`.
+        `{"orthogonality_error/0.weight": ..., "condition_number/0.weight": ..., "v_norm/0.weight": ...,
+        "w_norm/0.weight": ..., ...}`.
 
     Raises:
         TypeError, ValueError: as `inspect`.
@@ -45,7 +54,7 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
     Example:
         >>> import torch, orthonorm as on
         >>> list(on.weight_metrics(torch.nn.Sequential(on.OrthogonalLinear(8, 4))))
-        ['orthogonality_error/0.weight', 'condition/0.weight', 'norm/0.weight']
+        ['orthogonality_error/0.weight', 'condition_number/0.weight', 'v_norm/0.weight', 'w_norm/0.weight']
 
     Source: the quantities of `inspect`.
     """
@@ -53,10 +62,12 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
 
 
 def weight_problems(model: nn.Module) -> list[str]:
-    """Return a sentence for each orthogonal weight that has lost rank or is not finite; none for a healthy model.
+    """Return what is wrong with a model's orthogonal weights, by name and with the cure; nothing for a healthy model.
 
-    Rank counts as lost where the condition of V in a group exceeds 2e6, from where on W loses a direction, or where the
-    error exceeds 0.1.
+    A weight is reported where it is not finite; where it has lost rank, that is, the condition number of V in a group
+    exceeds 2e6, from where on W loses a direction, or the error exceeds 0.1; and where it has all but stopped, since
+    |V| (`v_norm` of `inspect`) exceeds 100: W then moves at less than 1e-4 of the learning rate with SGD, and 1e-2 with
+    Adam.
 
     Args:
         model: a module with orthogonal weights.
@@ -77,10 +88,11 @@ def weight_problems(model: nn.Module) -> list[str]:
 
 
 class OrthogonalityHook:
-    """Logs the metrics of a model's orthogonal weights every so many steps, and warns of a layer that broke.
+    """Logs the metrics of a model's orthogonal weights every so many steps, and warns of what `weight_problems` finds.
 
-    `attach` it to an optimizer, or call it after each step. It needs no framework: `log` is any function of a name, a
-    number and a step, such as `torch.utils.tensorboard.SummaryWriter(...).add_scalar`.
+    It also warns of a weight whose |V| has grown thirtyfold since this hook was made, so that W moves at a thousandth
+    of its first speed with SGD. `attach` it to an optimizer, or call it after each step. It needs no framework: `log`
+    is any function of a name, a number and a step, such as `torch.utils.tensorboard.SummaryWriter(...).add_scalar`.
 
     Args:
         model: a module with orthogonal weights.
@@ -97,7 +109,7 @@ class OrthogonalityHook:
         >>> handle = on.OrthogonalityHook(model, lambda *entry: seen.append(entry[0]), every=1).attach(optimizer)
         >>> optimizer.step()
         >>> seen
-        ['orthogonality_error/weight', 'condition/weight', 'norm/weight']
+        ['orthogonality_error/weight', 'condition_number/weight', 'v_norm/weight', 'w_norm/weight']
 
     Source: `weight_metrics` and `weight_problems`.
     """
@@ -107,8 +119,8 @@ class OrthogonalityHook:
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1 step; got {every}.")
-        inspect(model)
         self.model: nn.Module = model
+        self._first: dict[str, float] = {layer.weight: layer.v_norm for layer in inspect(model).layers}
         self.log: Callable[[str, float, int], Any] | None = log
         self.every: int = every
         self.step: int = 0
@@ -120,12 +132,12 @@ class OrthogonalityHook:
             self.look(self.step)
 
     def look(self, step: int) -> None:
-        """Log the metrics under this step now, and warn of every layer that broke."""
+        """Log the metrics under this step now, and warn of every weight with a problem."""
         layers = inspect(self.model).layers
         if self.log is not None:
             for name, value in _metrics(layers).items():
                 self.log(name, value, step)
-        for problem in _problems(layers):
+        for problem in _problems(layers, self._first):
             warnings.warn(f"step {step}: {problem}", OrthogonalityWarning, stacklevel=2)
 
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
@@ -139,25 +151,36 @@ def _metrics(layers: tuple[LayerReport, ...]) -> dict[str, float]:
         for layer in layers
         for name, value in (
             ("orthogonality_error", layer.error),
-            ("condition", layer.condition),
-            ("norm", layer.norm),
+            ("condition_number", layer.condition_number),
+            ("v_norm", layer.v_norm),
+            ("w_norm", layer.w_norm),
         )
     }
 
 
-def _problems(layers: tuple[LayerReport, ...]) -> list[str]:
-    return [text for layer in layers if (text := _problem(layer))]
+def _problems(layers: tuple[LayerReport, ...], first: Mapping[str, float] | None = None) -> list[str]:
+    """Return what is wrong with each weight; `first` are the norms of V that growth is measured from."""
+    return [text for layer in layers for text in _problems_of(layer, (first or {}).get(layer.weight, math.nan))]
 
 
-def _problem(layer: LayerReport) -> str:
-    if not (math.isfinite(layer.error) and math.isfinite(layer.norm)):
-        return (
+def _problems_of(layer: LayerReport, first: float) -> Iterator[str]:
+    if not (math.isfinite(layer.error) and math.isfinite(layer.v_norm)):
+        yield (
             f"{layer.weight} is not finite: V holds NaN or infinity, and so does its group of W. Look at the loss and "
             "the gradients of the step before, then load the last checkpoint."
         )
-    if layer.condition > _LOST_CONDITION or layer.error > _LOST_ERROR:
-        return (
-            f"{layer.weight} has lost rank: rows of V in one group became dependent (condition {layer.condition:.1g}, "
-            f"error {layer.error:.2g}). Lower the rate, or call renormalize_, which completes the lost directions."
+        return
+    if layer.condition_number > _LOST_CONDITION or layer.error > _LOST_ERROR:
+        yield (
+            f"{layer.weight} has lost rank: rows of V in one group became dependent (condition number "
+            f"{layer.condition_number:.1g}, error {layer.error:.2g}). Lower the learning rate, or call renormalize_, "
+            "which completes the lost directions."
         )
-    return ""
+    grown = layer.v_norm > _GROWTH * first > 0
+    if layer.v_norm > _LARGE_NORM or grown:
+        since = f", {layer.v_norm / first:.3g} times what it was at first" if grown else ""
+        yield (
+            f"{layer.weight} has all but stopped: |V| is {layer.v_norm:.3g}{since}, so W moves at lr / "
+            f"{layer.v_norm**2:.2g} with SGD and at lr / {layer.v_norm:.2g} with Adam. Call renormalize_(model, "
+            "norm=1.0), and lower the learning rate if it happens again."
+        )

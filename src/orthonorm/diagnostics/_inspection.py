@@ -1,16 +1,21 @@
-"""What a model's orthogonal weights are like: their error, the condition and size of V, the scale."""
+"""What a model's orthogonal weights are like: their error, the condition number and norm of V, the norm of W."""
 
 import math
-from dataclasses import dataclass, fields
+from collections import Counter
+from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from orthonorm.functional._orthogonality import orthogonality_errors
 from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._rows import as_rows
 from orthonorm.functional.stiefel._layout import matrix_layout
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
+
+from ._singular_values import condition_number, largest_singular_value
 
 __all__ = ["Inspection", "LayerReport", "inspect", "orthogonality_error", "report_weight"]
 
@@ -46,7 +51,8 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
     """
     if isinstance(model, torch.optim.Optimizer):
         return _errors_on_manifold(model)
-    return {key: _error(owner, V) for key, owner, V in _weights(model)}
+    with torch.no_grad():
+        return {key: _error(owner, owner.orthonormal_rows(V)) for key, owner, V in _weights(model)}
 
 
 def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
@@ -63,23 +69,31 @@ def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One orthogonal weight: what it is and how it fares."""
+    """One orthogonal weight in numbers: what it is and how it fares."""
 
     weight: str
     """Key in the plain model's `state_dict`."""
     shape: tuple[int, ...]
-    groups: str
-    """The groups in words."""
-    limit: int
-    """Most rows that a group may hold."""
+    groups: tuple[int, ...]
+    """Number of rows of each group, over all groups of a convolution."""
     error: float
     """Largest |W W^T - I| over the groups, before the scale and any parametrization behind the library's."""
-    condition: float
+    condition_number: float
     """Largest condition number of V over the groups, after centring; above 2e6 W has lost a direction."""
-    norm: float
-    """Root mean square of the norms of V's rows: the effective rate is lr / norm^2."""
-    scale: str
-    """The scale: none, a number, or the range of the learned ones."""
+    v_norm: float
+    """|V|, the root mean square of the norms of V's rows: the effective learning rate of W is `lr / v_norm**2` with SGD
+    and `lr / v_norm` with Adam and AdamW."""
+    w_norm: float
+    """Largest singular value of the whole flattened weight, scale included (of a convolution's groups, the largest):
+    1 for one group without a scale, up to the square root of k for k groups."""
+    scale: tuple[float, float] | None
+    """The smallest and the largest scale; None without one."""
+
+
+_HEADINGS = ("weight", "shape", "groups", "error", "cond(V)", "|V|", "norm(W)", "scale")
+_LEGEND = """\
+error: largest |W W^T - I| within the groups, before the scale; norm(W): largest singular value of the whole W
+|V|: norm of V's rows; the effective learning rate of W is lr / |V|^2 with SGD, lr / |V| with Adam and AdamW"""
 
 
 @dataclass(frozen=True)
@@ -91,22 +105,24 @@ class Inspection:
     """What was assumed, where a file does not say it; which weights another parametrization changes further."""
 
     def __str__(self) -> str:
-        """Return the table, one row a weight, and the note below it."""
-        names = [field.name for field in fields(LayerReport)]
-        table = [names] + [[_text(getattr(layer, name)) for name in names] for layer in self.layers]
+        """Return the table, one row a weight, what its columns mean, and the note below it."""
+        table = [_HEADINGS, *map(_cells, self.layers)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
         ]
-        below = [self.note] if self.note else []
+        below = [_LEGEND, *([self.note] if self.note else [])]
         return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], *below])
 
 
 def inspect(model: nn.Module) -> Inspection:
-    """Return one row for each orthogonal weight of a model: groups, limit, error, condition and norm of V, scale.
+    """Return one row for each orthogonal weight of a model: groups, error, condition number and norm of V, norm of W.
 
-    `norm` is the root mean square of the norms of V's rows, and the effective rate of a layer is `lr / norm**2`: where
-    it differs widely between layers, `renormalize_` sets it. `condition` is that of the centred V, the worst group's.
+    `error` looks within the groups of rows and `w_norm` at the whole matrix: two groups of a square layer are each
+    orthonormal to 1e-7, and together have a norm of 1.41.
+
+    `v_norm` is the root mean square of the norms of V's rows, |V|. The effective learning rate of W is `lr / |V|^2`
+    with SGD and `lr / |V|` with Adam and AdamW: where |V| differs widely between layers, `renormalize_` sets it.
 
     Args:
         model: a module with orthogonal weights.
@@ -121,8 +137,8 @@ def inspect(model: nn.Module) -> Inspection:
     Example:
         >>> import torch, orthonorm as on
         >>> report = on.inspect(torch.nn.Sequential(on.OrthogonalLinear(8, 4, scale=2.0)))
-        >>> report.layers[0].groups, report.layers[0].limit, report.layers[0].scale
-        ('1 group of 4 rows', 8, '2')
+        >>> report.layers[0].groups, report.layers[0].scale, round(report.layers[0].w_norm, 5)
+        ((4,), (2.0, 2.0), 2.0)
 
     Source: the quantities of equation (3) of the paper.
     """
@@ -153,27 +169,27 @@ def _behind(model: nn.Module) -> str:
     return "\n".join(lines)
 
 
-def _error(owner: OrthogonalWeightNorm, V: Tensor) -> float:
-    if V.numel() == 0:
-        return 0.0
-    with torch.no_grad():
-        return float(orthogonality_errors(owner.orthonormal_rows(V), owner.sizes).amax())
+def _error(owner: OrthogonalWeightNorm, rows: Float[Tensor, "groups n d"]) -> float:
+    return float(orthogonality_errors(rows, owner.sizes).amax()) if rows.numel() else 0.0
 
 
 def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerReport:
     """Return the report of the weight that `owner` makes of `V`."""
-    rows = in_float64(owner.rows(V))
+    with torch.no_grad():
+        unit = owner.orthonormal_rows(V)
+        W = as_rows(owner.weight_of(unit, V), groups=owner.groups, transposed=owner.transposed)
+        rows = in_float64(owner.rows(V))
     centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows
-    conditions = [_condition(matrix) for part in centred for matrix in part.split(owner.sizes)]
+    numbers = [condition_number(matrix) for part in centred for matrix in part.split(owner.sizes)]
     return LayerReport(
         weight=key,
         shape=tuple(V.shape),
-        groups=owner.describe_groups(),
-        limit=owner.limit,
-        error=_error(owner, V),
-        condition=_largest([1.0, *conditions]),
-        norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
-        scale=_scale_text(owner.factor()),
+        groups=owner.sizes * len(rows),
+        error=_error(owner, unit),
+        condition_number=_largest([1.0, *numbers]),
+        v_norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
+        w_norm=_largest([0.0, *map(largest_singular_value, in_float64(W))]),
+        scale=_scale_range(owner.factor()),
     )
 
 
@@ -186,22 +202,27 @@ def _largest(numbers: list[float]) -> float:
     return float(torch.tensor(numbers, dtype=torch.float64, device="cpu").amax())
 
 
-def _condition(matrix: Tensor) -> float:
-    """Return the ratio of the extreme singular values; NaN for a matrix that is not finite."""
-    if not bool(torch.isfinite(matrix).all()):
-        return float("nan")
-    values = torch.linalg.svdvals(matrix)
-    return float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
-
-
-def _scale_text(scale: Tensor | float | None) -> str:
+def _scale_range(scale: Tensor | float | None) -> tuple[float, float] | None:
     if isinstance(scale, Tensor) and scale.numel():
         low, high = scale.detach().aminmax()
-        return f"{float(low):.3g} to {float(high):.3g}"
-    return "none" if scale is None or isinstance(scale, Tensor) else f"{scale:g}"
+        return float(low), float(high)
+    return None if scale is None or isinstance(scale, Tensor) else (float(scale), float(scale))
 
 
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return " x ".join(map(str, value))
-    return f"{value:.2g}" if isinstance(value, float) else str(value)
+def _cells(layer: LayerReport) -> tuple[str, ...]:
+    """Return what the table shows of a weight."""
+    numbers = (layer.error, layer.condition_number, layer.v_norm)
+    groups = " and ".join(
+        f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}"
+        for size, count in Counter(layer.groups).items()
+    )
+    low, high = layer.scale or (0.0, 0.0)
+    scale = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return (
+        layer.weight,
+        " x ".join(map(str, layer.shape)),
+        groups or "no rows",
+        *(f"{number:.2g}" for number in numbers),
+        f"{layer.w_norm:.3g}",
+        "none" if layer.scale is None else scale,
+    )

@@ -5,13 +5,14 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from orthonorm.diagnostics._health import OrthogonalityHook
-from orthonorm.diagnostics._inspection import inspect
 
 __all__ = ["OrthogonalityCallback"]
 
 
 class OrthogonalityCallback(Callback):
-    """Logs error, condition and norm of each orthogonal weight to every logger, and warns of a layer that broke.
+    """Logs the metrics of each orthogonal weight to every logger, and warns of a weight that broke or has stopped.
+
+    What it logs and what it warns of are those of `OrthogonalityHook`; growth of |V| counts from the start of training.
 
     Args:
         every: optimizer steps between two looks.
@@ -32,10 +33,12 @@ class OrthogonalityCallback(Callback):
             raise ValueError(f"every must be at least 1 step; got {every}.")
         self.every = every
         self._last = 0
+        self._hook: OrthogonalityHook | None = None
+        self._found: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse a module without orthogonal weights before the first step."""
-        inspect(pl_module)
+        self._hook = OrthogonalityHook(pl_module, lambda name, value, _: self._found.update({name: value}))
         self._last = trainer.global_step
 
     def on_train_batch_end(
@@ -46,7 +49,7 @@ class OrthogonalityCallback(Callback):
         if step // self.every == self._last // self.every or not trainer.is_global_zero:
             return
         self._last = step
-        found: dict[str, float] = {}
-        OrthogonalityHook(pl_module, lambda name, value, _: found.__setitem__(name, value)).look(step)
+        assert self._hook is not None  # made when training started
+        self._hook.look(step)
         for logger in trainer.loggers:
-            logger.log_metrics(found, step)
+            logger.log_metrics(self._found, step)

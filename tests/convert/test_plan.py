@@ -174,6 +174,8 @@ def test_the_output_convolution_of_a_unet_is_left():
 def test_a_model_that_ends_in_attention_has_no_output_layer_in_it():
     plan = on.conversion_plan(nn.MultiheadAttention(12, 2))
     assert decisions(plan) == {"in_proj_weight": "converted", "out_proj.weight": "converted"}
+    model = nn.ModuleDict({"up": nn.Linear(6, 12), "head": nn.Linear(12, 3), "attention": nn.MultiheadAttention(12, 2)})
+    assert [weight.name for weight in on.conversion_plan(model).left] == ["head.weight"]
 
 
 def frozen_backbone() -> nn.Sequential:

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from orthonorm.functional import orthonormalize
+from orthonorm.functional._option_types import MethodName
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 
 from ._buckets import Bucket, balanced, make_buckets
@@ -168,7 +169,7 @@ def _bytes(bucket: Bucket) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _operations(d: int, size: int, center: bool, method: str, dtype: torch.dtype) -> int:
+def _operations(d: int, size: int, center: bool, method: MethodName, dtype: torch.dtype) -> int:
     """Return the operations that torch counts for one group, forward and backward."""
     with FakeTensorMode(), FlopCounterMode(display=False) as counter:
         V = torch.empty(1, size, d, dtype=dtype, requires_grad=True)

@@ -7,6 +7,8 @@ from itertools import accumulate
 
 import torch
 
+from orthonorm.functional._option_types import MethodName
+
 __all__ = ["GroupedWeight", "RowGroup", "groups_of", "share_out"]
 
 
@@ -19,7 +21,7 @@ class GroupedWeight:
     sizes: tuple[int, ...]
     d: int
     center: bool
-    method: str
+    method: MethodName
     dtype: torch.dtype = torch.float32
 
     @property
@@ -38,7 +40,7 @@ class RowGroup:
     size: int
     d: int
     center: bool
-    method: str
+    method: MethodName
 
     @property
     def kind(self) -> tuple[int, int, bool, str]:

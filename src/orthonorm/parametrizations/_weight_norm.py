@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from orthonorm.functional._completion import complete_rank
 from orthonorm.functional._groups import row_limit, runs_of_equal_size
 from orthonorm.functional._methods import choose_method
+from orthonorm.functional._option_types import MethodName
 from orthonorm.functional._orthonormalize import orthonormalize_groups
 from orthonorm.functional._precision import in_float64, row_norms
 from orthonorm.functional._rows import as_rows, from_rows
@@ -77,7 +78,7 @@ class OrthogonalWeightNorm(nn.Module):
         self.transposed: bool = transposed
         self.constant_row: int | None = constant_row
         self.center: bool = options.center
-        self.method: str = options.method
+        self.method: MethodName = options.method
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         _, n, d = self._matrices(weight.detach()).shape
         try:

@@ -171,7 +171,7 @@ def test_the_gates_of_an_lstm_are_orthogonal_one_by_one():
         (
             nn.Conv2d(4, 8, 3, groups=2),
             {},
-            "1 group of 4 rows in each of 2 convolution groups, orthonormal within a group; limit 17, centred, "
+            "1 group of 4 rows in each of 2 convolution groups, orthonormal within a group; limit 18, not centred, "
             "scale=None",
         ),
         (nn.Linear(8, 24), {"tall": "columns"}, "8 orthonormal columns, scale=None"),

@@ -5,5 +5,6 @@ from ._config import OLMConfig as OLMConfig
 from ._conversion import orthogonalize_ as orthogonalize_
 from ._folding import fold as fold
 from ._folding import fold_ as fold_
+from ._norm_keeping import register_norm_keeping as register_norm_keeping
 from ._parameter_groups import param_groups as param_groups
 from ._renormalize import renormalize_ as renormalize_

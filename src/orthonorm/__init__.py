@@ -11,6 +11,7 @@ from .convert import fold as fold
 from .convert import fold_ as fold_
 from .convert import orthogonalize_ as orthogonalize_
 from .convert import param_groups as param_groups
+from .convert import register_norm_keeping as register_norm_keeping
 from .convert import renormalize_ as renormalize_
 from .diagnostics import Inspection as Inspection
 from .diagnostics import LayerOperator as LayerOperator

@@ -7,6 +7,7 @@ from ._conversion import conversion_plan as conversion_plan
 from ._conversion import orthogonalize_ as orthogonalize_
 from ._folding import fold as fold
 from ._folding import fold_ as fold_
+from ._norm_keeping import register_norm_keeping as register_norm_keeping
 from ._parameter_groups import param_groups as param_groups
 from ._plan import ConversionPlan as ConversionPlan
 from ._plan import PlannedWeight as PlannedWeight

@@ -279,14 +279,14 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
         None,
         None,
         ValueError,
-        r"no weight of this Sequential, which has 1: 1 left \(output layer: the last Linear .*Pass filter_fn=lambda",
+        r"no weight of this Sequential: 1 left \(output layer: the last Linear .*Pass filter_fn=lambda",
     ),
     "nothing by a filter": (
         mlp(),
         None,
         only("7"),
         ValueError,
-        r"filter_fn converts no weight .*, which has 3: 3 left",
+        r"filter_fn converts no weight .*: 3 left",
     ),
     "everything converted": (
         on.orthogonalize_(mlp()),
@@ -307,7 +307,7 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
         None,
         only("7"),
         ValueError,
-        r"filter_fn converts no weight .*, which has 3: 2 left \(filter_fn does not choose it\); 1 left",
+        r"filter_fn converts no weight .*: 2 left \(filter_fn does not choose it\); 1 left",
     ),
     "one converted": (
         half_converted(),

@@ -171,6 +171,11 @@ def test_the_output_convolution_of_a_unet_is_left():
     assert [weight.name for weight in on.conversion_plan(TimedUnet()).left] == ["time.1.weight", "out.weight"]
 
 
+def test_a_convolution_alone_is_no_output_layer_and_a_linear_layer_is():
+    assert on.conversion_plan(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())).left == ()
+    assert on.conversion_plan(nn.Sequential(nn.Linear(3, 8), nn.ReLU())).converted == ()
+
+
 def test_a_model_that_ends_in_attention_has_no_output_layer_in_it():
     plan = on.conversion_plan(nn.MultiheadAttention(12, 2))
     assert decisions(plan) == {"in_proj_weight": "converted", "out_proj.weight": "converted"}
@@ -197,7 +202,7 @@ def test_frozen_layers_keep_their_output_and_the_plan_says_so(choose: Any):
 
 
 def test_a_model_that_is_frozen_whole_is_refused_with_the_cure():
-    with pytest.raises(ValueError, match=r"which has 3: .*2 left \(frozen.*requires_grad_\(True\)"):
+    with pytest.raises(ValueError, match=r"2 left \(frozen.*requires_grad_\(True\)"):
         on.orthogonalize_(nn.Sequential(*body()).requires_grad_(False))
 
 

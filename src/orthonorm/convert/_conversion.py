@@ -183,6 +183,4 @@ def _nothing_converted(model: nn.Module, steps: list[Step], default: bool) -> st
         cure = "Call fold_ first to convert those again that are orthogonal already."
     elif FROZEN in reasons:
         cure = "Call requires_grad_(True) on frozen layers first, or orthogonal_weight_norm(layer) on each."
-    return (
-        f"{who} converts no weight of this {type(model).__name__}, which has {len(steps)}: {counts or 'none'}. {cure}"
-    )
+    return f"{who} converts no weight of this {type(model).__name__}: {counts or 'it has none'}. {cure}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from orthonorm.functional._groups import operations
 from orthonorm.parametrizations._registration import build, free_matrix
@@ -57,7 +57,7 @@ class Step:
         groups = "" if owner is None else owner.describe_groups()
         cost = 0 if owner is None or self.tensor is None else _operations(owner, self.tensor)
         kind = type(self.module).__name__
-        kind = kind.removeprefix("Parametrized") if self.orthogonal else kind
+        kind = kind.removeprefix("Parametrized") if is_parametrized(self.module) else kind
         why = f"{self.why}; tied to {self.tied_to}" if self.tied_to else self.why
         return PlannedWeight(self.key, kind, shape, decision, groups, cost, why, self.tied_to)
 
@@ -144,7 +144,9 @@ def _weights(model: nn.Module) -> Iterator[Step]:
             if ours or own:
                 yield Step(prefix + name, module, name, free_matrix(module, name) if ours else own[0], ours)
         for name, parameter in module._parameters.items():
-            if parameter is not None and (_is_lazy(parameter) or parameter.ndim >= 2):
+            if parameter is None:
+                continue
+            if name.startswith("weight") if _is_lazy(parameter) else parameter.ndim >= 2:
                 yield Step(prefix + name, module, name, parameter)
 
 

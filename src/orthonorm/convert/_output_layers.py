@@ -18,7 +18,8 @@ def output_layers(model: nn.Module) -> dict[int, str]:
 
     timm's `get_classifier` and transformers' `get_output_embeddings` are asked first, of the model and of the models
     in it. Where they tell nothing, the output layers are the last Linear as registered and, if a convolution is
-    registered after it, the last layer of all. A model that tells of an empty classifier has no output layer in it.
+    registered after it, the last layer of all; a convolution alone is no output layer. A model that tells of an empty
+    classifier has no output layer in it.
 
     Args:
         model: the whole model.
@@ -42,7 +43,7 @@ def output_layers(model: nn.Module) -> dict[int, str]:
             (with_output if layers else without).update(map(id, module.modules()))
     layers = [layer for layer in _layers(model) if id(layer) not in without]
     linears = [layer for layer in layers if not isinstance(layer, nn.modules.conv._ConvNd)]
-    for last, kind in ((linears[-1:], "Linear"), (layers[-1:], "layer")):
+    for last, kind in ((linears[-1:], "Linear"), (layers[1:][-1:], "layer")):
         if last and id(last[0]) not in with_output:
             found.setdefault(id(last[0]), f"output layer: the last {kind} as registered")
     return found

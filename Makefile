@@ -2,8 +2,9 @@
 
 .POSIX:
 .SUFFIXES:
-.PHONY: help model-list model-shares long-training demo test check format-check lint types dependencies pytest seeded-faults \
-	campaign docs site-check docs-serve gallery bench wheel-test torch-versions import-time kill-runs clean
+.PHONY: help model-list model-shares long-training demo quick test check format-check lint types dependencies pytest library \
+	reproduction compiled distributed seeded-faults nightly nightly-tests nightly-compiled campaign coverage mutation \
+	docs site-check docs-serve gallery bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -11,6 +12,8 @@ DEV = .venv/.ready-dev
 # One thread a process and two processes: more than that only wait for each other.
 WORKERS = 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+# The tracer of torch.compile cannot follow the wrappers that enforce shapes and types.
+PLAIN = ORTHONORM_TYPECHECK=0 $(PYTEST)
 GALLERY = propagation spectra filters robustness deep wgan_gp fine_tune gallery
 
 help: ## List the commands
@@ -19,7 +22,10 @@ help: ## List the commands
 demo: $(DEMO) ## Train orthogonal and plain networks on real digits and compare them (main job)
 	$(BIN)/orthonorm-paper demo
 
-test: check docs pytest seeded-faults ## Run every check and every test
+quick: format-check lint ## Run format, lint and the library's fast tests (two minutes): what one runs while working
+	ORTHONORM_HYPOTHESIS=quick $(PYTEST) -q -m "not (slow or ranks or docs or compiled or nightly)" src tests
+
+test: check docs pytest seeded-faults ## Run all that guards a user: checks, site, tests, seeded faults (15 minutes)
 
 check: format-check lint types dependencies ## Run the static checks only: format, lint, types, dependencies
 
@@ -35,13 +41,40 @@ types: $(DEV)
 dependencies: $(DEV)
 	$(BIN)/python -m pip check
 
-# Twice, as the tracer of torch.compile cannot follow the wrappers that enforce shapes and types.
-pytest: $(DEV) ## Run the tests: all with shapes and types enforced, then those that compile
-	$(PYTEST) -m "not compiled"
-	ORTHONORM_TYPECHECK=0 $(PYTEST) -m compiled tests
+pytest: compiled ## Run the tests: a few that compile, then all others with shapes and types enforced
+	$(PYTEST) -m "not compiled and not nightly"
 
-seeded-faults: $(DEV) ## Break the library on purpose, fault by fault: each must turn its test red
-	$(BIN)/python tools/seeded_faults.py
+# The parts of `pytest`, as CI runs them side by side.
+library: $(DEV)
+	$(PYTEST) -m "not (ranks or compiled or nightly)" src tests
+
+reproduction: $(DEV)
+	$(PYTEST) -m "not (compiled or nightly)" reproduction benchmarks tools
+
+compiled: $(DEV)
+	$(PLAIN) -m "compiled and not nightly" tests
+
+distributed: $(DEV)
+	$(PYTEST) -m "ranks and not (compiled or nightly)" tests
+
+# Which: words of names or places, as in `make seeded-faults WORDS="scale squared"`.
+seeded-faults: $(DEV) ## Break the code on purpose, fault by fault: each must turn its test red
+	PYTHONPATH=tools $(BIN)/python -m seeded_faults $(WORDS)
+
+nightly: nightly-tests nightly-compiled campaign wheel-test ## Run what `make test` leaves out: campaign, peers, compiled, wheel
+
+nightly-tests: $(DEV)
+	$(PYTEST) -m "nightly and not compiled"
+
+nightly-compiled: $(DEV)
+	$(PLAIN) -m "nightly and compiled" tests
+
+coverage: $(DEV) ## Measure which lines of the library its tests run, and write build/coverage
+	$(PYTEST) -m "not (compiled or nightly)" --cov=orthonorm --cov-report=term-missing:skip-covered \
+	--cov-report=html:build/coverage src tests
+
+mutation: $(DEV) ## Mutate MODULE (default: the inverse square roots) and list what no test notices; for a release
+	$(BIN)/python tools/mutation.py $(MODULE)
 
 # Without the wrappers that enforce types, as the library runs; one process, which counts for all.
 campaign: $(DEV) ## Attack the library with thousands of hostile weights (a quarter of an hour), and write the figures
@@ -68,7 +101,7 @@ docs: $(DEV) ## Build the site into site/; a warning is an error
 site-check: docs ## Open every page of the site in Chromium: console, links, pictures, width
 	$(BIN)/python tools/site_check.py site
 
-docs-serve: $(DEV) ## Serve the site on this machine, and build it anew at each change
+docs-serve: $(DEV) ## Serve the site on this machine, and build it again at each change
 	$(BIN)/python -m mkdocs serve
 
 gallery: $(DEV) ## Run the scripts of the gallery and write their pictures and numbers into docs/gallery

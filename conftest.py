@@ -40,6 +40,7 @@ class TorchRandom:
 TORCH_RANDOM = TorchRandom()
 hypothesis.register_random(TORCH_RANDOM)
 
+hypothesis.settings.register_profile("quick", deadline=None, derandomize=True, database=None, max_examples=5)
 hypothesis.settings.register_profile(
     "ci", deadline=None, derandomize=True, database=None, max_examples=25, print_blob=True
 )
@@ -51,6 +52,21 @@ hypothesis.settings.register_profile(
     print_blob=True,
 )
 hypothesis.settings.load_profile(os.environ.get("ORTHONORM_HYPOTHESIS", "ci"))
+
+
+# What torch 2.6, the oldest supported, warns of in its own code; everything else is an error there too.
+WARNINGS_OF_TORCH_2_6 = (
+    "ignore:Please use `torch.vmap`",
+    "ignore:DTensor random operators may not",
+    "ignore:<class 'torch.autograd.function.Function'> should not be instantiated",
+    "ignore:Skipping serialization of skipfiles",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if torch.__version__ < "2.7":
+        for line in WARNINGS_OF_TORCH_2_6:
+            config.addinivalue_line("filterwarnings", line)
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +85,15 @@ def unenforced() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the choice by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests that compile to a run without the wrappers, and those of FSDP2 to a torch that can run them."""
+    """Leave tests that compile to a run without the wrappers, and those of FSDP2 to a torch that can run them.
+
+    Tests that use the pool of ranks are marked as such.
+    """
+    for item in items:
+        if "ranks" in getattr(item, "fixturenames", ()):
+            item.add_marker("ranks")
     left = [item for item in items if item.get_closest_marker("compiled")] if TYPECHECK else []
     if not has_fsdp2():
         left += [item for item in items if needs_fsdp2(item)]

@@ -44,7 +44,9 @@ def bench(suite: str = "all", device: str = "cpu", rounds: int = 21, threads: in
         print(as_markdown(result))
         print(f"written: {write_result(result, out)}\n")
     if suite == "all" and torch.device(device).type == "cpu":
-        print(f"written: {write_targets(out)}")
+        page = write_targets(out)
+        print(*(line for line in page.read_text().splitlines() if "**missed**" in line), sep="\n")
+        print(f"written: {page}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

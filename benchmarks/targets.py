@@ -129,19 +129,21 @@ def write_targets(folder: Path) -> Path:
     results = {name: json.loads((folder / f"{name}.json").read_text()) for name in {t.suite for t in TARGETS}}
     machines = sorted({", ".join(f"{key} {value}" for key, value in r["machine"].items()) for r in results.values()})
     lines = ["# Targets, on a CPU", "", "Measured on: " + "; ".join(machines) + ".", ""]
-    lines += ["| what | asked | measured | reached |", "| --- | --- | --- | --- |"]
+    table = ["| what | asked | measured | verdict |", "| --- | --- | --- | --- |"]
     missed: dict[str, list[str]] = {}
     for target in TARGETS:
         figure, asked = target.figure(results[target.suite]["rows"]), ">=" if target.at_least else "<="
         if figure is None:
-            lines.append(f"| {target.what} | {asked} {target.bound:g} | not measured | - |")
+            table.append(f"| {target.what} | {asked} {target.bound:g} | not measured | - |")
             continue
         reached = target.reached(figure)
-        page, verdict = f"[{figure:.3g}]({target.suite}.md)", "yes" if reached else "no"
-        lines.append(f"| {target.what} | {asked} {target.bound:g} | {page} | {verdict} |")
+        page, verdict = f"[{figure:.3g}]({target.suite}.md)", "reached" if reached else "**missed**"
+        table.append(f"| {target.what} | {asked} {target.bound:g} | {page} | {verdict} |")
         if not reached:
             missed.setdefault(target.obstacle, []).append(target.what)
-    lines += [f"| {what} | on CUDA | not measured | - |" for what in _ON_A_GPU]
+    table += [f"| {what} | on CUDA | not measured | - |" for what in _ON_A_GPU]
+    count = sum(len(whats) for whats in missed.values())
+    lines += [f"Of {len(TARGETS)} targets {count} are missed.", "", *table]
     lines += ["", "## What is in the way", ""] if missed else []
     lines += [f"- **{'; '.join(whats)}.** {obstacle}" for obstacle, whats in missed.items()]
     path = folder / "targets.md"

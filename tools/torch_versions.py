@@ -16,14 +16,6 @@ from environments import make, run_suite
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# What torch 2.6 warns of in its own code; everything else is an error there too.
-OWN_WARNINGS = (
-    "ignore:Please use `torch.vmap`",
-    "ignore:DTensor random operators may not",
-    "ignore:<class 'torch.autograd.function.Function'> should not be instantiated",
-    "ignore:Skipping serialization of skipfiles",
-)
-
 
 def lowest() -> str:
     """The lowest supported version of torch."""
@@ -36,13 +28,12 @@ def lowest() -> str:
 def main(words: Sequence[str]) -> int:
     split = [*words, "--"].index("--")
     versions, arguments = words[:split] or [lowest(), ""], words[split + 1 :]
-    warnings = [word for text in OWN_WARNINGS for word in ("-W", text)]
     failed = []
     for version in versions:
         name = version or "newest"
         python = make(ROOT / "build" / "torch" / name, f"torch=={version}" if version else "torch", "torchvision")
         print(f"torch {name}", flush=True)
-        if not run_suite(python, ROOT, [*warnings, *arguments], search=ROOT / "src"):
+        if not run_suite(python, ROOT, arguments, search=ROOT / "src"):
             failed.append(name)
     print(f"fails with torch {', '.join(failed)}" if failed else "passes with every torch asked for")
     return 1 if failed else 0

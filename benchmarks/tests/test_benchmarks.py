@@ -151,9 +151,10 @@ def test_a_target_is_reached_by_its_figure_alone(tmp_path):
         row["times plain"] = 1.05 if row["network"] == "VGG, batch 32" else 7.125
     steps_file.write_text(json.dumps(result))
     page = targets.write_targets(tmp_path).read_text()
-    assert "| a step of VGG, batch 32, over plain | <= 1.06 | [1.05](steps.md) | yes |" in page
-    assert "| a step of the MLP over plain | <= 2 | [7.12](steps.md) | no |" in page
-    assert "- **a step of the MLP over plain; a step of the MLP in groups of 50 over plain.** The products" in page
+    assert "| a step of VGG, batch 32, over plain | <= 1.06 | [1.05](steps.md) | reached |" in page
+    assert "| a step of the MLP over plain | <= 2 | [7.12](steps.md) | **missed** |" in page
+    missed = page.count("| **missed** |")
+    assert f"Of {len(targets.TARGETS)} targets {missed} are missed." in page
 
 
 def test_a_network_that_is_not_installed_was_not_measured(tmp_path):
@@ -164,11 +165,3 @@ def test_a_network_that_is_not_installed_was_not_measured(tmp_path):
     steps_file.write_text(json.dumps(result))
     page = targets.write_targets(tmp_path).read_text()
     assert "| a step of VGG, batch 32, over plain | <= 1.06 | not measured | - |" in page
-
-
-def test_every_target_that_is_missed_says_what_is_in_the_way(tmp_path):
-    suites(tmp_path)
-    for target in targets.TARGETS:
-        figure = target.figure(json.loads((tmp_path / f"{target.suite}.json").read_text())["rows"])
-        assert figure is not None
-        assert target.reached(figure) or len(target.obstacle) > 50, target.what

@@ -9,6 +9,14 @@ import pytest
 from campaign.figures import Figures
 
 
+@pytest.hookimpl(tryfirst=True)  # before the choice by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the campaign to the longer runs."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def figures() -> Figures:
     """One for the session, so that every property counts into one file."""

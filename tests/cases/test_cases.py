@@ -275,7 +275,7 @@ def test_case_16_a_model_compiles_where_every_size_is_a_symbol():
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("method", ["eigh", "newton"])
+@pytest.mark.parametrize("method", [pytest.param("eigh", marks=pytest.mark.nightly), "newton"])
 def test_case_16_a_model_compiles_without_a_graph_break(method: str):
     model: Any = nn.Sequential(
         on.OrthogonalConv2d(3, 8, 3, scale="learned", method=method),

@@ -55,7 +55,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 cases = pytest.mark.parametrize(("make", "shape"), list(MODELS.values())[:2], ids=list(MODELS)[:2])
 # The exporter of torch 2.6 stops at the batch normalisation of any model.
 EXPORTED = ["convolutional", "transformer"] if torch.__version__ >= "2.7" else ["transformer"]
-exported_to_onnx = pytest.mark.parametrize(("make", "shape"), [MODELS[name] for name in EXPORTED], ids=EXPORTED)
+exported_to_onnx = pytest.mark.parametrize(
+    ("make", "shape"),
+    [pytest.param(*MODELS[name], id=name, marks=[pytest.mark.nightly] * (name != EXPORTED[0])) for name in EXPORTED],
+)
 
 
 def converted(make: Callable[[], nn.Module]) -> nn.Module:
@@ -71,9 +74,9 @@ def gradients(model: Any, output: Tensor) -> list[Tensor]:
     ("backend", "name", "method"),
     [
         # Inductor calls the C++ compiler, so one small model: the graphs are those of aot_eager.
-        pytest.param("inductor", "small", "eigh", id="inductor"),
+        pytest.param("inductor", "small", "eigh", id="inductor", marks=pytest.mark.nightly),
         pytest.param("aot_eager", "convolutional", "eigh", id="convolutional"),
-        pytest.param("aot_eager", "transformer", "eigh", id="transformer"),
+        pytest.param("aot_eager", "transformer", "eigh", id="transformer", marks=pytest.mark.nightly),
     ],
 )
 def test_case_16_a_training_step_compiles_without_a_graph_break(backend: str, name: str, method: str):
@@ -94,6 +97,7 @@ def test_case_16_a_training_step_compiles_without_a_graph_break(backend: str, na
                 q.copy_(p)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("make", "method", "shape"),
     [
@@ -121,6 +125,7 @@ def test_case_16_inductor_computes_what_the_model_computes(
                 p.add_(0.1 * torch.randn_like(p))
 
 
+@pytest.mark.nightly
 def test_case_16_compiled_code_inside_cached_computes_its_own_weight():
     torch._dynamo.reset()
     model = converted(convolutional).eval()
@@ -131,6 +136,7 @@ def test_case_16_compiled_code_inside_cached_computes_its_own_weight():
         torch.testing.assert_close(compiled(x), expected)
 
 
+@pytest.mark.nightly
 @cases
 def test_case_14_an_exported_program_equals_the_model(make: Callable[[], nn.Module], shape: tuple[int, ...]):
     model = converted(make).eval()
@@ -157,6 +163,7 @@ def test_case_14_onnxruntime_computes_what_the_model_computes(
         numpy.testing.assert_allclose(numpy.asarray(found), model(other).numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 @cases
 @pytest.mark.parametrize("compiler", ["script", "trace"])
 def test_case_14_torchscript_of_a_folded_model(
@@ -171,6 +178,7 @@ def test_case_14_torchscript_of_a_folded_model(
         torch.testing.assert_close(torch.jit.load(tmp_path / "model.ts")(other), model(other), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
 def test_case_14_dynamic_quantization_of_a_folded_model():
     model = converted(convolutional).eval()

@@ -276,6 +276,7 @@ def test_round_off_leaves_the_bounds_in_order(dim: int):
             assert found.lower <= found.upper
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 @pytest.mark.parametrize("method", [False, True], ids=["torch.compile", "module.compile"])
 def test_a_compiled_model_that_has_run_has_the_norms_of_the_model(method: bool):

@@ -251,6 +251,7 @@ def test_it_works_in_inference_mode():
     assert signal.forward_ratio == expected.forward_ratio
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 @pytest.mark.parametrize("method", [False, True], ids=["torch.compile", "module.compile"])
 def test_a_compiled_model_that_has_run_has_the_signals_of_the_model(method: bool):

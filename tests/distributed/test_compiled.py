@@ -6,6 +6,7 @@ from on_ranks import data_parallel
 from on_ranks.pool import Pool
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 def test_a_compiled_divided_model_trains_as_the_eager_one(ranks: Pool):
     wanted = ranks.run(2, data_parallel.train_compiled, False)

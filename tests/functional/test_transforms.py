@@ -150,6 +150,7 @@ def test_reduced_precision_of_float32_products_changes_nothing(center: bool, met
         torch.set_float32_matmul_precision(before)
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 @pytest.mark.parametrize(("dtype", "center"), [(torch.float32, True), (torch.float64, False)], ids=str)
 def test_compiled_is_eager(dtype: torch.dtype, center: bool, method: str):
@@ -168,6 +169,7 @@ def test_compiled_is_eager(dtype: torch.dtype, center: bool, method: str):
         torch.testing.assert_close(actual, expected, rtol=0, atol=32 * eps)
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 def test_compiled_inverse_sqrt_is_eager(method: str):
     torch.compiler.reset()
@@ -187,6 +189,7 @@ def test_compiled_inverse_sqrt_is_eager(method: str):
         torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 def test_compiled_for_shapes_that_vary(method: str):
     torch.compiler.reset()
@@ -204,6 +207,7 @@ def test_compiled_for_shapes_that_vary(method: str):
         torch.testing.assert_close(*gradients, **CLOSE)
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     "number", [lambda x: relative_floor(x.dtype), lambda _: _newton_scales(0.9999)[0]], ids=["floor", "scales"]
@@ -222,6 +226,7 @@ def test_a_methods_numbers_are_no_symbols_where_sizes_are(number: Callable[[Tens
     assert len(seen) == 1  # x alone
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 def test_steps_are_no_formulas_of_a_size_that_is_a_symbol():
     torch.compiler.reset()

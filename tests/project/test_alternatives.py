@@ -15,7 +15,7 @@ from torch.nn.utils.parametrizations import orthogonal
 import orthonorm as on
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alternatives.md").read_text()
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 
 
 def with_geotorch(layer: nn.Module) -> nn.Module:

@@ -8,6 +8,7 @@ import pytest
 
 import orthonorm as on
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # The scripts of scale.md need two processes each, and have tests of their own in tests/distributed.

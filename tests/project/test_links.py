@@ -9,6 +9,7 @@ from markdown.extensions.toc import slugify
 
 import site_check
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]

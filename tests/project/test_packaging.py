@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import orthonorm
 from wheel import build
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -55,7 +57,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path):
 def test_the_wheel_says_what_the_project_says(built: Path):
     (info,) = (built / "site").glob("*.dist-info")
     metadata = email.message_from_string((info / "METADATA").read_text())
-    assert (metadata["Name"], metadata["Version"]) == (PROJECT["name"], PROJECT["version"])
+    assert (metadata["Name"], metadata["Version"]) == (PROJECT["name"], orthonorm.__version__)
     needed = metadata.get_all("Requires-Dist") or []
     assert sorted(n for n in needed if "extra ==" not in n) == sorted(PROJECT["dependencies"])
     assert set(metadata.get_all("Provides-Extra") or []) == PROJECT["optional-dependencies"].keys()

@@ -11,6 +11,7 @@ import pytest
 from orthonorm_paper.records.cells import Cell, cells
 from orthonorm_paper.records.folders import read_folder
 
+pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CHOOSING = (ROOT / "docs" / "choosing.md").read_text()

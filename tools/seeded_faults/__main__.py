@@ -32,8 +32,8 @@ def main(words: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     survived = sum(not outcome.killed for outcome in outcomes)
-    seconds = time.perf_counter() - start
-    print(f"seeded faults: {len(outcomes) - survived} killed, {survived} survived, in {seconds:.0f} seconds")
+    wall, busy = time.perf_counter() - start, sum(outcome.seconds for outcome in outcomes)
+    print(f"seeded faults: {len(outcomes) - survived} killed, {survived} survived; {wall:.0f} s, {busy:.0f} s of work")
     return 1 if survived else 0
 
 

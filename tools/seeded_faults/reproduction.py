@@ -160,8 +160,8 @@ REPRODUCTION: tuple[Fault, ...] = (
     Fault(
         "the label OLM has balanced groups",
         "orthonorm_paper.methods:_olm",
-        "'tail'",
-        "'balanced'",
+        "grouping",
+        '"balanced"',
         "reproduction/tests/methods/test_methods.py::test_olm_has_the_groups_that_its_label_says[OLM-groups0]",
     ),
     Fault(

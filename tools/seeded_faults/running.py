@@ -4,6 +4,7 @@ A fault is killed when its test fails an *assertion*. A test that passes, or tha
 error, an exception of the library), lets the fault survive. The same tests must pass on a copy that carries none.
 """
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -23,12 +24,22 @@ __all__ = ["Outcome", "run_faults"]
 
 WORKERS = 2
 # What the tests import, and none of ours: loaded once, before the forks.
-PRELOAD = ["torch", "hypothesis", "pytest", "numpy", "torchvision", "lightning", "matplotlib.pyplot", "pandas"]
+PLUGINS = ["pytest_timeout", "_hypothesis_pytestplugin"]
+PRELOAD = [
+    *PLUGINS,
+    "torch",
+    "jaxtyping",
+    "hypothesis.strategies",
+    "torchvision",
+    "lightning",
+    "matplotlib.pyplot",
+    "pandas",
+]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one fault: killed or not, why, and after how many seconds."""
+    """What became of one fault: killed or not, why, and after how many seconds of the processor."""
 
     fault: Fault
     killed: bool
@@ -80,13 +91,19 @@ def run_tests(root: Path, copy: Path, tests: Sequence[str]) -> Recorder:
     others = [str(root / folder) for folder in (".", "tests", "reproduction/tests", "tools")]
     # A fault is to be found by a wrong value, not by the wrappers around every function.
     os.environ.update(PYTHONPATH=os.pathsep.join(sources), OMP_NUM_THREADS="1", ORTHONORM_TYPECHECK="0")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.path[:0] = sources
+    # What the run without a fault has compiled serves all others.
+    sys.dont_write_bytecode = False
+    # pytest collects garbage several times; without what was there before the fork that takes a moment.
+    gc.freeze()
     os.chdir(root)
     log = os.open(copy / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
     recorder = Recorder()
-    options = ["-q", "-x", "--tb=short", "--timeout=60", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-q", "--tb=short", "--continue-on-collection-errors", "--timeout=60", "-p", "no:cacheprovider"]
+    options += [word for plugin in PLUGINS for word in ("-p", plugin)]
     # Of packages that were imported before the fork, and whose assertions need no rewriting.
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-o", "pythonpath=" + " ".join([*sources, *others])]
     pytest.main([*options, *tests], plugins=[recorder])
@@ -115,7 +132,6 @@ def copy_packages(start: Path, folder: Path) -> Path:
 
 def try_fault(root: Path, template: Path, fault: Fault) -> Outcome:
     """Run the test named for one fault on a copy that carries it."""
-    start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="seeded-fault-") as folder:
         copy = copy_packages(template, Path(folder).resolve())
         path, text = seed(copy, fault)
@@ -127,14 +143,14 @@ def try_fault(root: Path, template: Path, fault: Fault) -> Outcome:
         reason = f"no assertion failed, but: {result.other[0]}"
     else:
         reason = "the named test passed"
-    return Outcome(fault, bool(result.assertions), reason, time.perf_counter() - start)
+    return Outcome(fault, bool(result.assertions), reason, time.process_time())
 
 
 def check_unbroken(root: Path, template: Path, tests: Sequence[str]) -> None:
     """Raise FaultError unless each of the tests is there and passes without a fault."""
     result = run_tests(root, template, tests)
-    if result.assertions or result.other:
-        raise FaultError(f"without a fault, a named test does not pass: {(result.assertions + result.other)[0]}")
+    if failed := result.assertions + result.other:
+        raise FaultError("without a fault, named tests do not pass:\n  " + "\n  ".join(failed))
     # A parametrised test answers to its own name as well as to those of its cases.
     names = {name for passed in result.passed for name in (passed, passed.partition("[")[0])}
     if missing := [test for test in tests if test not in names]:

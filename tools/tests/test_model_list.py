@@ -22,6 +22,7 @@ SHARES = json.loads((DOCS / "model_shares.json").read_text())
 CASES = {f"{case.source}/{case.name}": case for case in model_list.cases()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the libraries' own, and that a weight was completed, which `completed` counts
 @pytest.mark.parametrize("name", SUBSET)
 def test_an_architecture_converts_trains_and_folds(name: str):

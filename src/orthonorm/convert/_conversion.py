@@ -95,8 +95,8 @@ def orthogonalize_(
         The model.
 
     Raises:
-        TypeError: if `model` is not a module, `config` no `OrthogonalConfig`, `filter_fn` no function of two arguments or
-            `exclude` no texts; if the filter chooses a module that the table does not know, or whose class allows no
+        TypeError: if `model` is not a module, `config` no `OrthogonalConfig`, `filter_fn` no function of two arguments
+            or `exclude` no texts; if the filter chooses a module that the table does not know, or whose class allows no
             class derived from it.
         ValueError: if no layer is converted, a chosen one is parametrized already, `exclude` has a name that matches
             nothing, or the filter does not choose a layer that shares its weight with a chosen one.

@@ -53,8 +53,8 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
             )
         if owner.columns:
             raise ValueError(
-                f"{key} has orthonormal columns (tall='columns'), but {caller} shares out groups of rows. Convert it with "
-                "tall='groups', or leave the model to one process."
+                f"{key} has orthonormal columns (tall='columns'), but {caller} shares out groups of rows. Convert it "
+                "with tall='groups', or leave the model to one process."
             )
         member = members.setdefault(id(V), Member(key, module, name, []))
         if owner not in member.owners:

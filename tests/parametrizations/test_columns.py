@@ -46,7 +46,7 @@ def test_a_layer_is_an_isometry_of_its_input():
 
 def test_torchs_orthogonal_has_the_same_columns():
     X = torch.randn(20, 6)
-    peer = nn.utils.parametrizations.orthogonal(nn.Linear(6, 20), orthogonal_map="householder")
+    peer: Any = nn.utils.parametrizations.orthogonal(nn.Linear(6, 20), orthogonal_map="householder")
     W = peer.weight.detach()
     layer = on.OrthogonalLinear(6, 20, tall="columns")
     layer.weight = W  # a fixed point

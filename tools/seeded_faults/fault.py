@@ -56,7 +56,7 @@ def seed(root: Path, fault: Fault) -> tuple[Path, str]:
     new = _parse(fault, fault.new)
     if isinstance(pattern, ast.expr) and not isinstance(new, ast.expr):
         raise FaultError(f"fault {fault.name!r}: {fault.new!r} is no expression, as {fault.old!r} is")
-    changed: ast.AST = _Replacement(node, new).visit(tree)
+    changed: Any = _Replacement(node, new).visit(tree)
     return path, ast.unparse(ast.fix_missing_locations(changed))
 
 

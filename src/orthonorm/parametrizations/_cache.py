@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from orthonorm.functional._many_weights import Rows, orthonormalize_together
+from orthonorm.functional._option_types import MethodName
 
 __all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_cache", "write_count"]
 
@@ -34,7 +35,7 @@ class Owner(Protocol):
 
     sizes: tuple[int, ...]
     center: bool
-    method: str
+    method: MethodName
     mapped_together: bool
 
     def key(self) -> Hashable:

@@ -74,7 +74,7 @@ TOLD = [
 def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
     make: Callable[[], nn.Module], scale: bool, group_size: int | None, tmp_path: Path
 ):
-    config = on.OrthogonalConfig(input_weights=True, scale=scale, group_size=group_size)
+    config = on.OrthogonalConfig(input_weights=True, scale="learned" if scale else None, group_size=group_size)
     model = on.orthogonalize_(make(), config, lambda _, fqn: fqn != "")
     found = on.inspect_file(save_pt(model.state_dict(), tmp_path / "model"), config)
     assert {row.weight: row for row in found.layers} == {row.weight: row for row in on.inspect(model).layers}

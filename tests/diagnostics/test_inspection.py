@@ -18,7 +18,7 @@ from orthonorm.diagnostics._singular_values import largest_singular_value
 FLOOR = math.sqrt(1024 * torch.finfo(torch.float64).eps)
 
 
-def layer_of_error(error: float, *, groups: int = 2, scaled: Any = False) -> on.OrthogonalLinear:
+def layer_of_error(error: float, *, groups: int = 2, scaled: Any = None) -> on.OrthogonalLinear:
     """A layer whose last group has |W W^T - I| = error: V is diagonal there, its last entry below the floor."""
     layer = on.OrthogonalLinear(4, 3 * groups, center=False, group_size=3, scale=scaled, method="eigh")
     with torch.no_grad():
@@ -30,7 +30,7 @@ def layer_of_error(error: float, *, groups: int = 2, scaled: Any = False) -> on.
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3, 0.5])
-@pytest.mark.parametrize("scaled", [None, "row_norms", 3.0])
+@pytest.mark.parametrize("scaled", [None, "learned", 3.0])
 def test_the_error_is_the_known_one(error: float, scaled: Any):
     layer = layer_of_error(error, scaled=scaled)
     assert on.orthogonality_error(layer) == {"weight": pytest.approx(error, abs=1e-7)}
@@ -44,7 +44,7 @@ def test_the_error_is_the_worst_groups_wherever_that_is():
     with torch.no_grad():
         free(layer).copy_(free(layer).flip(0))
     assert on.orthogonality_error(layer)["weight"] == pytest.approx(0.5, abs=1e-7)
-    grouped = on.OrthogonalConv1d(6, 8, 3, groups=2, scale=2.0)
+    grouped = on.OrthogonalConv1d(6, 8, 3, groups=2, scale=2.0, center=True)
     with torch.no_grad():
         free(grouped)[4:] = 1.0  # the second convolution group is constant: centred, nothing is left
     assert on.orthogonality_error(grouped)["weight"] == pytest.approx(1.0, abs=1e-6)
@@ -96,14 +96,15 @@ def test_keys_are_those_of_the_plain_model_in_its_order():
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_condition_and_norm_are_numpys(kind: Kind, center: bool):
-    layer = kind.build(center=center, group_size=max(kind.sizes))
+    layer = kind.build(center=center, group_size=min(4, *kind.sizes))
+    sizes = map_of(layer).sizes * getattr(layer, "groups", 1)
     with torch.no_grad():
         free(layer).mul_(3.0).add_(0.7)
     plain = kind.build_plain()
     with torch.no_grad():
         plain.weight.copy_(free(layer))
     conditions, squares = [], []
-    for rows in filters(plain).double().split(kind.sizes):
+    for rows in filters(plain).double().split(sizes):
         V = rows[:, rows.abs().sum(0) > 0].numpy()
         squares += list((V**2).sum(1))
         conditions.append(np.linalg.cond(V - V.mean(1, keepdims=True) if center else V))
@@ -116,7 +117,7 @@ def test_condition_and_norm_are_numpys(kind: Kind, center: bool):
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=name_of)
 def test_the_norm_of_w_is_that_of_its_filters_by_numpy(kind: Kind, scaled: bool):
-    layer = kind.build(scale=scaled)
+    layer = kind.build(scale="learned" if scaled else None)
     if scaled:
         with torch.no_grad():
             scale(layer).uniform_(0.5, 2.0)
@@ -166,7 +167,7 @@ def test_a_weight_that_is_not_finite_has_a_norm_of_nan(bad: float):
 
 @pytest.mark.parametrize("condition", [1.0, 1e3, 1e6])
 def test_a_chosen_condition_is_reported(condition: float):
-    layer = on.OrthogonalLinear(16, 8, dtype=torch.float64)
+    layer = on.OrthogonalLinear(16, 8, dtype=torch.float64, center=True)
     values = torch.logspace(0, -math.log10(condition), 8, dtype=torch.float64)
     with torch.no_grad():
         free(layer).copy_(5 * matrix(8, 16, values) + 2.0)
@@ -175,7 +176,9 @@ def test_a_chosen_condition_is_reported(condition: float):
 
 def test_the_report_says_the_groups_and_the_scale():
     model: Any = nn.Sequential(
-        on.OrthogonalLinear(8, 8), on.OrthogonalLinear(8, 4, scale=2.0), on.OrthogonalLinear(8, 3, scale="learned")
+        on.OrthogonalLinear(8, 8, center=True),
+        on.OrthogonalLinear(8, 4, scale=2.0),
+        on.OrthogonalLinear(8, 3, scale="learned"),
     )
     with torch.no_grad():
         scale(model[2]).copy_(torch.tensor([0.5, 3.0, 1.0]))
@@ -188,7 +191,7 @@ def test_the_report_says_the_groups_and_the_scale():
 
 def test_the_report_prints_as_a_table():
     model: Any = nn.Sequential(on.OrthogonalLinear(4, 3, center=False), nn.Linear(3, 3), nn.Conv1d(2, 4, 5))
-    on.orthogonal_weight_norm(model[2], scale=2.0)
+    on.orthogonal_weight_norm(model[2], scale=2.0, center=True, initial="weight")
     with torch.no_grad():
         free(model[0]).copy_(torch.diag(torch.tensor([4.0, 2.0, 1.0]))[:, [0, 1, 2, 2]])
         free(model[0])[:, 3] = 0

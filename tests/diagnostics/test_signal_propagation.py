@@ -26,7 +26,7 @@ def linear(d: int, n: int, **options: Any) -> on.OrthogonalLinear:
     return on.OrthogonalLinear(d, n, bias=False, dtype=torch.float64, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"center": False}], ids=["centred", "uncentred"])
+@pytest.mark.parametrize("options", [{"center": True}, {}], ids=["centred", "uncentred"])
 def test_theorem_1_1_a_white_batch_stays_white(options: dict[str, Any]):
     (signal,) = on.signal_propagation(linear(12, 8, **options), white(100, 12))
     torch.testing.assert_close(signal.covariance, torch.full((8,), SIGMA**2).double())
@@ -41,7 +41,7 @@ def test_theorem_1_2_a_square_uncentred_layer_keeps_the_norm():
     assert 0.5 < wide.forward_ratio < 0.95  # n < d: what lies outside the rows is lost
 
 
-@pytest.mark.parametrize("options", [{}, {"center": False}], ids=["centred", "uncentred"])
+@pytest.mark.parametrize("options", [{"center": True}, {}], ids=["centred", "uncentred"])
 @pytest.mark.parametrize("n", [1, 5, 8])
 def test_theorem_1_3_the_gradients_norm_is_kept(n: int, options: dict[str, Any]):
     x = torch.randn(20, 9, dtype=torch.float64)
@@ -50,12 +50,12 @@ def test_theorem_1_3_the_gradients_norm_is_kept(n: int, options: dict[str, Any])
 
 
 def test_centring_removes_the_mean_direction_of_the_input():
-    layer, x = linear(9, 6), torch.randn(20, 9, dtype=torch.float64)
+    layer, x = linear(9, 6, center=True), torch.randn(20, 9, dtype=torch.float64)
     (signal,), (shifted,) = on.signal_propagation(layer, x), on.signal_propagation(layer, x + 100.0)
     assert shifted.mean == pytest.approx(signal.mean, rel=1e-9)
     torch.testing.assert_close(shifted.covariance, signal.covariance, rtol=1e-8, atol=1e-10)
     assert shifted.forward_ratio < 0.01
-    (uncentred,) = on.signal_propagation(linear(9, 6, center=False), x + 100.0)
+    (uncentred,) = on.signal_propagation(linear(9, 6), x + 100.0)
     assert uncentred.mean > 1.0
 
 

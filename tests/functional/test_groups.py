@@ -41,8 +41,8 @@ def test_tail_groups_are_those_of_split(split: tuple[int, int, int | None, bool]
 @pytest.mark.parametrize(
     ("n", "d", "options", "expected"),
     [
-        pytest.param(100, 100, {}, (50, 50), id="square"),
-        pytest.param(100, 100, {"grouping": "tail"}, (99, 1), id="square tail"),
+        pytest.param(100, 100, {"center": True}, (50, 50), id="square"),
+        pytest.param(100, 100, {"grouping": "tail", "center": True}, (99, 1), id="square tail"),
         pytest.param(100, 100, {"center": False}, (100,), id="square uncentred"),
         pytest.param(256, 2304, {"group_size": 64}, (64,) * 4, id="the paper's 64"),
         pytest.param(10, 100, {"group_size": 64}, (10,), id="fewer rows than a group"),
@@ -50,7 +50,7 @@ def test_tail_groups_are_those_of_split(split: tuple[int, int, int | None, bool]
         pytest.param(7, 100, {"group_size": 3, "grouping": "tail"}, (3, 3, 1), id="tail remainder"),
         pytest.param(16, 9, {"center": False}, (8, 8), id="16 filters on 9 inputs"),
         pytest.param(16, 9, {}, (8, 8), id="16 filters on 9 inputs centred"),
-        pytest.param(3, 2, {}, (1, 1, 1), id="two inputs"),
+        pytest.param(3, 2, {"center": True}, (1, 1, 1), id="two inputs"),
         pytest.param(0, 5, {}, (), id="no rows"),
         pytest.param(2, 3, {"group_size": 2}, (2,), id="at the limit"),
         pytest.param(3, 3, {"group_size": 3, "center": False}, (3,), id="at the limit uncentred"),

@@ -70,7 +70,7 @@ def test_rows_are_the_filters_that_the_layer_applies(make: Make):
 def test_the_layer_applies_orthonormal_filters(make: Make, method: str):
     layer = make().double()
     groups, transposed = arrangement(layer)
-    rows = orthonormalize(as_rows(layer.weight, groups=groups, transposed=transposed), method=method)
+    rows = orthonormalize(as_rows(layer.weight, groups=groups, transposed=transposed), center=True, method=method)
     with torch.no_grad():
         layer.weight.copy_(from_rows(rows, tuple(layer.weight.shape), transposed=transposed))
     for block in seen_filters(layer):

@@ -93,6 +93,83 @@ def test_the_owners_of_a_file_are_those_of_its_free_matrices(tmp_path: Path):
     ]
 
 
+def remembered() -> nn.Module:
+    """Layers of every layout, in options that no configuration gives to all of them, and a plain one."""
+    parts: list[Any] = [
+        nn.ConvTranspose2d(6, 6, 3, bias=False), nn.ConvTranspose1d(4, 6, 3, groups=2), nn.Conv2d(4, 12, 3, groups=2),
+        nn.Linear(12, 8), nn.Linear(9, 12), nn.Embedding(7, 4, padding_idx=2), nn.LSTM(6, 5), nn.Linear(4, 4),
+    ]  # fmt: skip
+    options: list[dict[str, Any]] = [
+        {"center": False}, {"group_size": 2}, {"group_size": 5, "grouping": "tail"},
+        {"blocks": (5, 3), "scale": 2.0}, {"blocks": 3, "group_size": 3, "center": False},
+    ]  # fmt: skip
+    for part, given in zip(parts, options, strict=False):
+        on.orthogonal_weight_norm(part, **given)
+    on.orthogonalize_(parts[5], on.OLMConfig(scale=True), lambda *_: True)
+    on.orthogonalize_(parts[6], on.OLMConfig(input_weights=True, group_size=4), lambda *_: True)
+    return nn.ModuleList(parts)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("asked", [None, on.OLMConfig(group_size=1, center=False, blocks=1)])
+def test_case_37_what_the_file_remembers_is_used_whatever_is_asked(
+    nested: bool, asked: on.OLMConfig | None, tmp_path: Path
+):
+    model = remembered()
+    path = (save_nested if nested else save_pt)(model.state_dict(), tmp_path / "model")
+    assert on.inspect_file(path, asked).layers == on.inspect(model).layers
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda bias: nn.ConvTranspose2d(6, 4, 3, bias=bias),
+        lambda bias: nn.ConvTranspose1d(6, 6, 3, bias=bias),
+        lambda bias: nn.ConvTranspose3d(4, 6, 2, bias=bias),
+    ],
+    ids=["narrowing", "square", "widening"],
+)
+def test_case_37_a_folded_transposed_kernel_is_orthogonal(make: Callable[[bool], Any], bias: bool, tmp_path: Path):
+    model = nn.Sequential(on.orthogonal_weight_norm(make(bias)), on.OrthogonalConv2d(4, 6, 3), nn.Conv2d(4, 6, 3))
+    expected = on.inspect(model).layers[0].error
+    table = on.inspect_file(save_pt(on.fold(model).state_dict(), tmp_path / "model"))
+    assert [row.error < 1e-6 for row in table.layers] == [True, True, False]
+    assert table.layers[0].error == pytest.approx(expected, abs=1e-6)
+    assert (": 0.weight" in table.note) is not (bias and model[0].in_channels != model[0].out_channels)
+
+
+def test_a_transposed_kernel_of_several_groups_is_told_by_its_bias(tmp_path: Path):
+    model = nn.Sequential(on.OrthogonalConvTranspose2d(6, 4, 3, groups=2), on.OrthogonalConvTranspose1d(4, 6, 3))
+    found = on.inspect_file(save_safetensors(on.fold(model).state_dict(), tmp_path / "model"))
+    assert [row.groups for row in found.layers] == [(2, 2), (6,)]
+    assert max(row.error for row in found.layers) < 1e-6
+    table = on.inspect(model).layers
+    assert on.inspect_file(save_safetensors(model.state_dict(), tmp_path / "v")).layers == table
+
+
+def test_kernels_of_v_that_nothing_tells_are_named(tmp_path: Path):
+    layers = [nn.Conv2d(4, 6, 3, bias=False), nn.Conv2d(6, 6, 3), nn.Conv2d(6, 5, 3), nn.Linear(5, 4, bias=False)]
+    model = on.orthogonalize_(nn.Sequential(*layers), on.OLMConfig(), lambda _, fqn: fqn != "")
+    found = on.inspect_file(save_safetensors(model.state_dict(), tmp_path / "model"))
+    assert found.layers == on.inspect(model).layers
+    assert ": 0.weight, 1.weight\n" in found.note
+
+
+def test_groups_that_do_not_fit_v_are_refused_by_name(tmp_path: Path):
+    state = nn.Sequential(on.OrthogonalLinear(9, 4)).state_dict()
+    state["0.parametrizations.weight.original"] = torch.ones(6, 9)
+    with pytest.raises(ValueError, match=r"^0\.weight has a V of shape \(6, 9\).*\(4,\) rows"):
+        on.inspect_file(save_pt(state, tmp_path / "model"))
+
+
+def test_the_owners_of_a_file_have_its_layouts_and_the_groups_that_are_asked_for(tmp_path: Path):
+    model = nn.Sequential(on.OrthogonalConvTranspose2d(6, 6, 3, bias=False), on.OrthogonalLinear(8, 6))
+    path = save_pt(model.state_dict(), tmp_path / "model")
+    owners = [owner for _, owner, _ in owners_in_file(path, on.OLMConfig(group_size=3))]
+    assert [(owner.transposed, owner.sizes) for owner in owners] == [(True, (3, 3)), (False, (3, 3))]
+
+
 @pytest.mark.parametrize(("shape", "entries"), [((7, 4), 6), ((7, 4), 3), ((6, 4, 3), 10), ((6, 4, 3), 16)])
 def test_a_scale_that_fits_no_layout_is_refused_by_name(shape: tuple[int, ...], entries: int, tmp_path: Path):
     keys = ("parametrizations.weight.original", "parametrizations.weight.0.scale")

@@ -259,9 +259,15 @@ class OrthogonalWeightNorm(nn.Module):
         sizes = " + ".join(f"{count} x {size}" for size, count in runs_of_equal_size(self.sizes))
         return f"groups of {sizes} rows, {'centred' if self.center else 'not centred'}"
 
+    def _rows_to_note(self) -> dict[str, Any]:
+        """Return what decides the weight besides the tensors, as attributes of this module by their names."""
+        fixed = self.scale if isinstance(self.scale, float) else None
+        names = ("sizes", "center", "groups", "transposed", "constant_row")
+        return {name: getattr(self, name) for name in names} | {"scale": fixed}
+
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        note_options(destination, prefix, self._options())
+        note_options(destination, prefix, self._options(), self._rows_to_note())
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any

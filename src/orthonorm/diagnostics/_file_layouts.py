@@ -1,5 +1,6 @@
 """How a tensor of a file became, or is to become, orthogonal: from what the file says, its names and its shapes."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from orthonorm.convert import OrthogonalConfig
 from orthonorm.convert._layer_rules import Target
 from orthonorm.functional._rows import as_rows
 from orthonorm.parametrizations import OrthogonalWeightNorm
+from orthonorm.parametrizations._options import Options
 
 __all__ = ["Layout", "build_owner", "plain_key", "possible_layouts", "saved_layout", "saved_owner"]
 
@@ -26,7 +28,12 @@ def plain_key(key: str) -> str:
 
 
 def build_owner(
-    key: str, V: Tensor, config: OrthogonalConfig, tensors: dict[str, Tensor], layout: Layout, scale: Tensor | None = None
+    key: str,
+    V: Tensor,
+    config: OrthogonalConfig,
+    tensors: dict[str, Tensor],
+    layout: Layout,
+    scale: Tensor | None = None,
 ) -> OrthogonalWeightNorm:
     """Return the parametrization that a tensor of this name would have: gates and fused projections by their names."""
     name = key.rpartition(".")[2]
@@ -38,10 +45,10 @@ def build_owner(
         target = Target(name, blocks=_gates(key, tensors), input_weight=True)
     elif name == "in_proj_weight":
         target = Target(name, blocks=3)
-    options: dict[str, Any] = config.options_for(target, d) | {"scale": scale is not None}
+    options = replace(config.options_for(target, d), scale=None if scale is None else "learned")
     if layout.get("groups", 1) > 1:
-        options["blocks"] = None  # a convolution's groups are blocks already
-    return _with_scale(OrthogonalWeightNorm(V, **options, **layout, label=key), scale)
+        options = replace(options, blocks=None)  # a convolution's groups are blocks already
+    return _with_scale(OrthogonalWeightNorm(V, options, **layout, label=key), scale)
 
 
 def saved_layout(saved: dict[str, Any]) -> Layout:
@@ -55,8 +62,9 @@ def saved_owner(key: str, V: Tensor, saved: dict[str, Any], scale: Tensor | None
     Raises:
         ValueError: if its groups do not fit V.
     """
-    owner = OrthogonalWeightNorm(V, center=False, scale=scale is not None, **saved_layout(saved), label=key)
-    owner.sizes, owner.center = tuple(saved["sizes"]), saved["center"]
+    learned = Options(scale=None if scale is None else "learned")
+    owner = OrthogonalWeightNorm(V, learned, **saved_layout(saved), label=key)
+    owner.sizes, owner.center, owner.columns = tuple(saved["sizes"]), saved["center"], saved["columns"]
     if sum(owner.sizes) != owner.rows(V).shape[1]:
         raise ValueError(
             f"{key} has a V of shape {tuple(V.shape)}, which the groups that the file remembers, of {owner.sizes} "

@@ -180,7 +180,9 @@ def _plain_row(_: str, key: str, contents: Contents, config: OrthogonalConfig) -
     return _Row(reports[best], "config", "transposed" if best else "told")
 
 
-def _plain_report(key: str, W: Tensor, config: OrthogonalConfig, tensors: dict[str, Tensor], layout: Layout) -> LayerReport:
+def _plain_report(
+    key: str, W: Tensor, config: OrthogonalConfig, tensors: dict[str, Tensor], layout: Layout
+) -> LayerReport:
     """Return a report whose error is that of the tensor's own rows, each divided by its norm, as before a scale."""
     owner = build_owner(key, W, config, tensors, layout)
     rows = in_float64(owner.rows(W))

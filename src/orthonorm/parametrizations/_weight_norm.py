@@ -262,7 +262,7 @@ class OrthogonalWeightNorm(nn.Module):
     def _rows_to_note(self) -> dict[str, Any]:
         """Return what decides the weight besides the tensors, as attributes of this module by their names."""
         fixed = self.scale if isinstance(self.scale, float) else None
-        names = ("sizes", "center", "groups", "transposed", "constant_row")
+        names = ("sizes", "columns", "center", "groups", "transposed", "constant_row")
         return {name: getattr(self, name) for name in names} | {"scale": fixed}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

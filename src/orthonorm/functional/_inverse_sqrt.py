@@ -120,9 +120,8 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
     Args:
         Sigma: symmetric positive matrices, any floating type. Eigenvalues below 1024 eps times the largest (eps of the
             type computed in) count as that much; a matrix with NaN or infinity gives NaN and leaves the others right.
-        method: `"eigh"` (eigendecomposition), `"newton"` (matrix products only), `"fused"` (the same products in one
-            CUDA kernel for up to 128 rows, which no GPU has run yet; `"newton"` elsewhere), or `"auto"`, which is
-            `"eigh"` on the CPU and `"newton"` elsewhere.
+        method: `"eigh"` (eigendecomposition), `"newton"` (matrix products only), or `"auto"`, which is `"eigh"` on the
+            CPU and `"newton"` elsewhere.
 
     Returns:
         `P`, of the shape and type of `Sigma`, symmetric.

@@ -5,7 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._groups import group_sizes, runs_of_equal_size
-from ._methods import choose_method
+from ._paths import choose_path
+from ._precision import Precision
 from ._transformation import map_batches
 
 __all__ = ["orthonormalize", "orthonormalize_groups"]
@@ -18,6 +19,7 @@ def orthonormalize(
     center: bool = True,
     grouping: str = "balanced",
     method: str = "auto",
+    precision: Precision = "auto",
 ) -> Float[Tensor, "*batch n d"]:
     r"""Return the matrix with orthonormal rows nearest to the centred `V`, group of rows by group of rows.
 
@@ -33,7 +35,7 @@ def orthonormalize(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, `"fused"`, or `"auto"`, which is `"eigh"` on the CPU
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
             and `"newton"` elsewhere.
 
     Returns:
@@ -66,14 +68,19 @@ def orthonormalize(
         raise ValueError(f"V must be matrices (..., n, d); got the shape {tuple(V.shape)}. Add a dimension.")
     n, d = V.shape[-2:]
     sizes = group_sizes(n, d, group_size=group_size, center=center, grouping=grouping)
-    return orthonormalize_groups(V, sizes, center=center, method=method)
+    return orthonormalize_groups(V, sizes, center=center, method=method, precision=precision)
 
 
 def orthonormalize_groups(
-    V: Float[Tensor, "*batch n d"], sizes: tuple[int, ...], *, center: bool, method: str
+    V: Float[Tensor, "*batch n d"],
+    sizes: tuple[int, ...],
+    *,
+    center: bool,
+    method: str,
+    precision: Precision = "auto",
 ) -> Float[Tensor, "*batch n d"]:
     """Return `orthonormalize` of `V` for groups of rows of the given sizes, equal neighbours in one batch."""
-    method = choose_method(method, V.device)
+    path = choose_path(V, method, precision)
     if V.numel() == 0:
         return V.clone()
     runs = runs_of_equal_size(sizes)
@@ -81,7 +88,7 @@ def orthonormalize_groups(
     parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
     maps = [
         # Never a reshape to -1: torch.compile is lost in its quotient where shapes vary.
-        map_batches([part.unflatten(-2, (count, size)).flatten(0, -3)], center=center, method=method)[0]
+        map_batches([part.unflatten(-2, (count, size)).flatten(0, -3)], center=center, path=path)[0]
         for part, (size, count) in zip(parts, runs, strict=True)
     ]
     maps = [W.reshape(part.shape) for W, part in zip(maps, parts, strict=True)]

@@ -1,1 +1,0 @@
-"""Kernels in Triton for small matrices on a GPU."""

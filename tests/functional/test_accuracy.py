@@ -1,4 +1,4 @@
-"""The stated accuracy: rows are orthonormal to the type's own precision at condition numbers up to 1e3."""
+"""Rows are orthonormal to the precision of the dtype at condition numbers up to 1e3, computed in float64."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from orthonorm.functional._orthogonality import orthogonality_errors
 from spectra import SPECTRA, matrix
 
 BAD = ["log-spaced", "one large", "one small", "two-level"]
-# The statement is 2e-5 for log-spaced and 5e-5 for the others; where the device has float64 it holds with this:
+# Of float32 weights with precision="float64"; test_float32.py has the bounds of the default.
 FLOAT32 = 1e-6
 
 
@@ -22,20 +22,20 @@ def worst_error(W: torch.Tensor) -> float:
 def test_float32_at_condition_1e3_in_64_rows(name: str, means: float, method: str):
     values = SPECTRA[name](64, 1e3)
     V = torch.stack([matrix(values, 96, means=means, seed=seed) for seed in range(20)]).float()
-    assert worst_error(orthonormalize(V, method=method)) <= FLOAT32
+    assert worst_error(orthonormalize(V, method=method, precision="float64")) <= FLOAT32
 
 
 @pytest.mark.parametrize("n", [256, 512])
 @pytest.mark.parametrize("name", BAD)
 def test_float32_at_condition_1e3_in_many_rows(name: str, n: int, method: str):
     V = matrix(SPECTRA[name](n, 1e3), n + 32, means=10.0).float()
-    assert worst_error(orthonormalize(V, method=method)) <= FLOAT32
+    assert worst_error(orthonormalize(V, method=method, precision="float64")) <= FLOAT32
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_float32_uncentred_square(name: str, method: str):
     V = matrix(SPECTRA[name](64, 1e3), 64, center=False).float()
-    assert worst_error(orthonormalize(V, center=False, method=method)) <= FLOAT32
+    assert worst_error(orthonormalize(V, center=False, method=method, precision="float64")) <= FLOAT32
 
 
 @pytest.mark.parametrize("means", [0.0, 10.0])
@@ -50,7 +50,7 @@ def test_float64_at_condition_1e3(name: str, n: int, means: float, method: str):
 def test_a_square_gaussian_is_orthonormal(seed: int, method: str):
     # Cases, row 4: five steps of an unscaled Newton iteration leave an error of 0.38 here.
     V = torch.randn(64, 64, generator=torch.Generator().manual_seed(seed))
-    assert worst_error(orthonormalize(V, center=False, method=method)) <= FLOAT32
+    assert worst_error(orthonormalize(V, center=False, method=method, precision="float64")) <= FLOAT32
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e300, 1.7e308])

@@ -1,5 +1,7 @@
 """What the transformation is by its definition, for any matrix."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +14,8 @@ from spectra import log_spaced, matrix, orthonormal_rows
 
 TIGHT = {"rtol": 0, "atol": 1e-11}
 DOUBLE = torch.float64
+# The stated accuracy of float32 weights with precision="auto".
+FLOAT32 = 1e-5
 
 
 def random(n: int, d: int) -> Tensor:
@@ -54,15 +58,18 @@ def test_it_does_not_depend_on_the_size(c: float, dtype: torch.dtype, center: bo
     # phi(c V) = phi(V); cases, row 3: an absolute eps lets the constraint go.
     V = matrix(log_spaced(8, 1e3), 16, center=center).to(dtype)
     W = orthonormalize(V, center=center, method=method)
+    # In float32 c V is not a multiple of V but for the rounding of its entries, which the condition number multiplies.
     expected = {"rtol": 0, "atol": 1e-9 if dtype == DOUBLE else 3e-4}
     torch.testing.assert_close(orthonormalize(c * V, center=center, method=method), W, **expected)
-    assert orthogonality_errors(orthonormalize(c * V, center=center, method=method)).max() <= 1e-6
+    bound = 1e-6 if method == "eigh" or dtype == DOUBLE else 3e-5
+    assert orthogonality_errors(orthonormalize(c * V, center=center, method=method)).max() <= bound
 
 
+@pytest.mark.parametrize("precision", ["auto", "float64"])
 @pytest.mark.parametrize("where", ["smallest", "largest"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, DOUBLE], ids=str)
 def test_it_does_not_depend_on_the_size_over_the_range_of_the_type(
-    dtype: torch.dtype, where: str, center: bool, method: str
+    dtype: torch.dtype, where: str, precision: str, center: bool, method: str
 ):
     # Entries are multiples of 1/8 up to 7/8, so that a power of two changes none of their digits.
     V = (torch.randint(-7, 8, (6, 12)) / 8).to(dtype)
@@ -71,19 +78,25 @@ def test_it_does_not_depend_on_the_size_over_the_range_of_the_type(
     c = torch.tensor(c, dtype=DOUBLE).log2().floor().exp2().item()
     scaled = V * c
     assert torch.equal(scaled / c, V)
-    W = orthonormalize(V, center=center, method=method)
+    phi = partial(orthonormalize, center=center, method=method, precision=precision)
     atol = 1e-14 if dtype == DOUBLE else 2 * info.eps
-    torch.testing.assert_close(orthonormalize(scaled, center=center, method=method), W, rtol=0, atol=atol)
+    # At the ends of its range a float32 matrix may be computed in float64.
+    atol = max(atol, FLOAT32) if precision == "auto" and dtype != DOUBLE else atol
+    torch.testing.assert_close(phi(scaled), phi(V), rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, DOUBLE], ids=str)
-def test_the_largest_number_of_a_type_is_no_size_too_large(dtype: torch.dtype, center: bool, method: str):
+@pytest.mark.parametrize("precision", ["auto", "float64"])
+def test_the_largest_number_of_a_type_is_no_size_too_large(
+    dtype: torch.dtype, precision: str, center: bool, method: str
+):
     # Found by the campaign: log2 of the largest float64 is rounded up to 1024, and 2^1024 is infinite, so W was zero.
     V = torch.eye(3, 8, dtype=dtype) * torch.finfo(dtype).max
     V.requires_grad_()
-    W = orthonormalize(V, center=center, method=method)
+    W = orthonormalize(V, center=center, method=method, precision=precision)
     expected = oracle.polar_factor(torch.eye(3, 8, dtype=DOUBLE) - center / 8)
-    assert (W.double() - expected).abs().max() <= 4 * torch.finfo(dtype).eps
+    bound = 4 * torch.finfo(dtype).eps
+    assert (W.double() - expected).abs().max() <= (bound if precision == "float64" else max(bound, FLOAT32))
     (gradient,) = torch.autograd.grad(W, V, torch.ones_like(V))
     assert gradient.isfinite().all()
 

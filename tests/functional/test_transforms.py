@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from orthonorm.functional import inverse_sqrt, orthonormalize
-from orthonorm.functional._methods import _lyapunov_floor, _newton_scales, relative_floor
+from orthonorm.functional._methods import _lyapunov_floor, newton_scales, relative_floor
 
 # Torch compiles its own forward-mode rules with it on first use.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
@@ -36,7 +36,7 @@ def test_vmap_is_a_loop(dim: int, center: bool, method: str):
 def test_vmap_over_more_than_a_block(method: str):
     V = torch.randn(3, 40, 30_000)  # 9 MiB in float64
     phi = partial(orthonormalize, group_size=20, method=method)
-    torch.testing.assert_close(torch.vmap(phi)(V), torch.stack([phi(v) for v in V]), rtol=0, atol=1e-7)
+    torch.testing.assert_close(torch.vmap(phi)(V), torch.stack([phi(v) for v in V]), rtol=0, atol=1e-5)
 
 
 def test_a_batch_of_gradients_is_a_loop(center: bool, method: str):
@@ -210,7 +210,7 @@ def test_compiled_for_shapes_that_vary(method: str):
 @pytest.mark.nightly
 @pytest.mark.compiled
 @pytest.mark.parametrize(
-    "number", [lambda x: relative_floor(x.dtype), lambda _: _newton_scales(0.9999)[0]], ids=["floor", "scales"]
+    "number", [lambda x: relative_floor(x.dtype), lambda _: newton_scales(0.9999)[0]], ids=["floor", "scales"]
 )
 def test_a_methods_numbers_are_no_symbols_where_sizes_are(number: Callable[[Tensor], float]):
     torch.compiler.reset()
@@ -238,7 +238,7 @@ def test_steps_are_no_formulas_of_a_size_that_is_a_symbol():
         return graph.forward
 
     def steps(P: Tensor) -> Tensor:
-        return P * len(_newton_scales(_lyapunov_floor(P) ** 0.5))
+        return P * len(newton_scales(_lyapunov_floor(P) ** 0.5))
 
     compiled = torch.compile(steps, backend=count, dynamic=True, fullgraph=True)
     for n in (5, 6, 7, 8):

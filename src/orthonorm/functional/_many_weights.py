@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._groups import runs_of_equal_size
-from ._methods import choose_method
+from ._paths import choose_path
+from ._precision import Precision
 from ._transformation import map_batches
 
 __all__ = ["Rows", "orthonormalize_together"]
@@ -25,6 +26,7 @@ class Rows(NamedTuple):
     sizes: tuple[int, ...]
     center: bool
     method: str
+    precision: Precision = "auto"
 
 
 def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
@@ -49,23 +51,23 @@ def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
     """
     pieces: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
     batches: list[list[Tensor]] = []
-    for k, (V, sizes, center, method) in enumerate(weights):
+    for k, (V, sizes, center, method, precision) in enumerate(weights):
         if V.numel() == 0:
             batches.append([V.clone()])
             continue
-        runs = runs_of_equal_size(sizes)
+        runs, path = runs_of_equal_size(sizes), choose_path(V, method, precision)
         parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
         batches.append([part.reshape(-1, size, V.shape[-1]) for part, (size, _) in zip(parts, runs, strict=True)])
         for i, (size, _) in enumerate(runs):
-            pieces[size, center, choose_method(method, V.device), V.dtype, V.device].append((k, i))
-    for (_, center, method, *_), places in pieces.items():
-        results = _map_joined([batches[k][i] for k, i in places], center, method)
+            pieces[size, center, path, V.dtype, V.device].append((k, i))
+    for (_, center, path, *_), places in pieces.items():
+        results = _map_joined([batches[k][i] for k, i in places], center, path)
         for (k, i), W in zip(places, results, strict=True):
             batches[k][i] = W
     return [_assemble(parts, weight.V) for parts, weight in zip(batches, weights, strict=True)]
 
 
-def _map_joined(Vs: Sequence[Tensor], center: bool, method: str) -> list[Tensor]:
+def _map_joined(Vs: Sequence[Tensor], center: bool, path: str) -> list[Tensor]:
     """Return W of each batch of matrices of one number of rows, batches of equal shape joined while they are small."""
     joined: list[list[int]] = []
     last: dict[int, list[int]] = {}
@@ -78,7 +80,7 @@ def _map_joined(Vs: Sequence[Tensor], center: bool, method: str) -> list[Tensor]
             joined.append(last[d])
     inputs = [Vs[ks[0]] if len(ks) == 1 else torch.cat([Vs[k] for k in ks]) for ks in joined]
     results = list(Vs)
-    for ks, W in zip(joined, map_batches(inputs, center=center, method=method), strict=True):
+    for ks, W in zip(joined, map_batches(inputs, center=center, path=path), strict=True):
         for k, part in zip(ks, (W,) if len(ks) == 1 else W.split([len(Vs[k]) for k in ks]), strict=True):
             results[k] = part
     return results

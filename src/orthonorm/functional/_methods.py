@@ -5,13 +5,31 @@ A method is one entry of `METHODS`: three functions on tensors that look at no v
 (`inverse_sqrt.py`), so an entry needs no derivative of its own.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-__all__ = ["METHODS", "Method", "choose_method", "relative_floor"]
+__all__ = [
+    "METHODS",
+    "ONE_PASS",
+    "Method",
+    "choose_method",
+    "condition_number",
+    "coupled_newton",
+    "is_traced",
+    "newton_scales",
+    "outermost",
+    "relative_floor",
+    "values_may_be_read",
+]
+
+ONE_PASS = 4.0
 
 # Note [the relative floor]
 # The Gram matrix of V has an error of a few units of round-off of its *largest* eigenvalue. Eigenvalues below
@@ -46,29 +64,49 @@ def _eigh_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (D * p.unsqueeze(-2)) @ D.mT, D, p
 
 
-def _eigh_lyapunov(_: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
+def _eigh_lyapunov(P: Tensor, Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
+    Y = _solve_in_basis(Q, D, p)
+    return Y if _is_factorized(P, p) else Y + _solve_in_basis(Q - P @ Y - Y @ P, D, p)
+
+
+def _eigh_adjoint(P: Tensor, A: Tensor, D: Tensor, p: Tensor) -> Tensor:
+    # P Y = P A - U with P U + U P = P (A - A^T) P. In the eigenbasis, M = D^T A D: U_ij = (M_ij - M_ji) / (h_i + h_j).
+    if _is_factorized(P, p):
+        h = p.reciprocal()
+        M = torch.bmm(torch.bmm(D.mT, A), D)
+        N = (M - M.mT).div_(h.unsqueeze(-1) + h.unsqueeze(-2))
+        return torch.baddbmm(torch.bmm(torch.bmm(D, N), D.mT), P, A, beta=-1)
+    PA = P @ A
+    PAP = PA @ P
+    Q = PAP - PAP.mT
+    U = _solve_in_basis(Q, D, p)
+    PU = P @ U
+    return PA - U - _solve_in_basis(Q - PU + PU.mT, D, p)
+
+
+def _solve_in_basis(Q: Tensor, D: Tensor, p: Tensor) -> Tensor:
     # In the eigenbasis of P the equation is diagonal: this is the divided difference of errata 1, without a pole.
-    Y = (D.mT @ Q @ D) / (p.unsqueeze(-1) + p.unsqueeze(-2))
-    return D @ Y @ D.mT
+    return D @ ((D.mT @ Q @ D) / (p.unsqueeze(-1) + p.unsqueeze(-2))) @ D.mT
 
 
-def _eigh_adjoint(_: Tensor, A: Tensor, D: Tensor, p: Tensor) -> Tensor:
-    # Y_ij = (p_i M_ij + p_j M_ji) / (p_i + p_j) with M = D^T A D.
-    M = (D.mT @ A @ D) * (p.unsqueeze(-1) / (p.unsqueeze(-1) + p.unsqueeze(-2)))
-    return (D * p.unsqueeze(-2)) @ (M + M.mT) @ D.mT
+def _is_factorized(P: Tensor, p: Tensor) -> bool:
+    """Return whether P = D diag(p) D^T to rounding: Note [refined once]."""
+    if P.dtype == torch.float64:
+        return True
+    return values_may_be_read(p) and p.ndim == 2 and condition_number(outermost(p)) <= ONE_PASS
 
 
-def _newton_scales(floor: float) -> list[float]:
-    """Return the scales of the iteration x <- mu x (3 - mu^2 x^2) / 2 that takes [floor, 1] to 1.
+def newton_scales(lower: float, end: float = 1 - 1e-15) -> list[float]:
+    """Return the scales of the iteration x <- mu x (3 - mu^2 x^2) / 2 that takes [lower, 1] to [end, 1].
 
     The mu that makes both ends of [l, 1] meet, mu^2 = 3 / (1 + l + l^2), is the fastest cubic for that interval: the
     lower end grows by 3^{3/2}/2 = 2.6 a step instead of 1.5. It also takes an x near 1 down to the lower end, a
     difference of near equals: for l = 1e-7 that costs seven digits. So l counts as no less than 0.1 there, which costs
     one more step and one digit. The scales depend on the interval only, never on the matrix.
     """
-    scales, lower = [], floor
+    scales = []
     # Half a unit of round-off below 1 the lower end may come to rest without reaching it.
-    while 1 - lower > 1e-15 and len(scales) < 60:
+    while lower < end and len(scales) < 60:
         reach = max(lower, 0.1)
         mu = (3 / (1 + reach + reach * reach)) ** 0.5
         scales.append(mu)
@@ -79,12 +117,20 @@ def _newton_scales(floor: float) -> list[float]:
 def _newton_root(Sigma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     eye = torch.eye(Sigma.shape[-1], dtype=Sigma.dtype, device=Sigma.device)
     size = torch.linalg.matrix_norm(Sigma, keepdim=True)  # at least the largest eigenvalue
-    Y, Z = Sigma / size, eye.expand_as(Sigma)
-    for mu in _newton_scales(relative_floor(Sigma.dtype) ** 0.5):
-        T = 1.5 * mu * eye - (0.5 * mu**3) * (Z @ Y)
-        Y, Z = Y @ T, T @ Z
-    P = (Z + Z.mT) / (2 * size.sqrt())
+    P = coupled_newton(Sigma / size, newton_scales(relative_floor(Sigma.dtype) ** 0.5)) / size.sqrt()
     return P, eye.expand_as(P), torch.linalg.matrix_norm(P).unsqueeze(-1)
+
+
+def coupled_newton(Y: Tensor, scales: list[float]) -> Tensor:
+    """Return Y^{-1/2}, of eigenvalues between the square of the lower end of the scales and 1."""
+    eye = torch.eye(Y.shape[-1], dtype=Y.dtype, device=Y.device)
+    Z = eye.expand_as(Y)
+    for k, mu in enumerate(scales):
+        T = torch.add(1.5 * mu * eye, Z @ Y if k else Y, alpha=-0.5 * mu**3)
+        Z = T @ Z if k else T
+        if k + 1 < len(scales):
+            Y = Y @ T
+    return torch.lerp(Z, Z.mT, 0.5)
 
 
 def _lyapunov_floor(P: Tensor) -> float:
@@ -95,7 +141,7 @@ def _lyapunov_floor(P: Tensor) -> float:
     rows = 1
     while rows < P.shape[-1]:
         rows *= 2
-    return relative_floor(P.dtype) / rows
+    return (relative_floor(P.dtype) if P.dtype == torch.float64 else 2.5e-7) / rows
 
 
 def _newton_lyapunov(P: Tensor, Q: Tensor, _: Tensor, bound: Tensor) -> Tensor:
@@ -104,7 +150,7 @@ def _newton_lyapunov(P: Tensor, Q: Tensor, _: Tensor, bound: Tensor) -> Tensor:
     # keeps that shape, so the scaled iteration of the root, applied to M, needs only its two upper blocks A and B:
     # M^2 = [[A^2, A B - B A], [0, A^2]].
     A, B = P / bound.unsqueeze(-1), Q / bound.unsqueeze(-1)
-    for mu in _newton_scales(_lyapunov_floor(P) ** 0.5):
+    for mu in newton_scales(_lyapunov_floor(P) ** 0.5, 1 - 4 * torch.finfo(P.dtype).eps):
         a, b = 1.5 * mu, 0.5 * mu**3
         A2, AB = A @ A, A @ B
         B = a * B - b * (A @ AB - AB @ A + B @ A2)
@@ -115,6 +161,26 @@ def _newton_lyapunov(P: Tensor, Q: Tensor, _: Tensor, bound: Tensor) -> Tensor:
 def _newton_adjoint(P: Tensor, A: Tensor, basis: Tensor, bound: Tensor) -> Tensor:
     PA = P @ A
     return P @ _newton_lyapunov(P, PA + PA.mT, basis, bound)
+
+
+def values_may_be_read(X: Tensor) -> bool:
+    """Return whether reading a value stops nothing: on a CPU, in eager mode, of a tensor that is no stand-in."""
+    return X.device.type == "cpu" and not is_traced() and not (isinstance(X, FakeTensor) or is_wrapped(X))
+
+
+def is_traced() -> bool:
+    """Return whether operators are recorded, so that a value read now would be baked in."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or get_proxy_mode() is not None
+
+
+def outermost(values: Tensor) -> list[list[float]]:
+    """Return the first and the last of the sorted values (b, n) of each matrix."""
+    return values[:, :: max(values.shape[-1] - 1, 1)].tolist()
+
+
+def condition_number(ends: list[list[float]]) -> float:
+    """Return the largest ratio of two outermost values; infinite if one is not positive."""
+    return max(max(e[0] / e[-1], e[-1] / e[0]) if min(e) > 0 else math.inf for e in ends)
 
 
 METHODS: dict[str, Method] = {

@@ -5,8 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._groups import group_sizes, runs_of_equal_size
-from ._methods import choose_method
 from ._option_types import Grouping, MethodName, Tall, check_tall
+from ._paths import choose_path
+from ._precision import Precision
 from ._transformation import map_batches
 
 __all__ = ["orthonormalize", "orthonormalize_groups"]
@@ -20,6 +21,7 @@ def orthonormalize(
     grouping: Grouping = "balanced",
     tall: Tall = "groups",
     method: MethodName = "auto",
+    precision: Precision = "auto",
 ) -> Float[Tensor, "*batch n d"]:
     r"""Return the matrix with orthonormal rows that is nearest to `V`, group of rows by group of rows.
 
@@ -76,16 +78,22 @@ def orthonormalize(
     check_tall(tall, group_size=group_size, center=center)
     n, d = V.shape[-2:]
     if tall == "columns" and n > d:
-        return orthonormalize_groups(V.mT, group_sizes(d, n, center=False), center=False, method=method).mT
+        sizes = group_sizes(d, n, center=False)
+        return orthonormalize_groups(V.mT, sizes, center=False, method=method, precision=precision).mT
     sizes = group_sizes(n, d, group_size=group_size, center=center, grouping=grouping)
-    return orthonormalize_groups(V, sizes, center=center, method=method)
+    return orthonormalize_groups(V, sizes, center=center, method=method, precision=precision)
 
 
 def orthonormalize_groups(
-    V: Float[Tensor, "*batch n d"], sizes: tuple[int, ...], *, center: bool, method: str
+    V: Float[Tensor, "*batch n d"],
+    sizes: tuple[int, ...],
+    *,
+    center: bool,
+    method: str,
+    precision: Precision = "auto",
 ) -> Float[Tensor, "*batch n d"]:
     """Return `orthonormalize` of `V` for groups of rows of the given sizes, equal neighbours in one batch."""
-    method = choose_method(method, V.device)
+    path = choose_path(V, method, precision)
     if V.numel() == 0:
         return V.clone()
     runs = runs_of_equal_size(sizes)
@@ -93,7 +101,7 @@ def orthonormalize_groups(
     parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
     maps = [
         # Never a reshape to -1: torch.compile is lost in its quotient where shapes vary.
-        map_batches([part.unflatten(-2, (count, size)).flatten(0, -3)], center=center, method=method)[0]
+        map_batches([part.unflatten(-2, (count, size)).flatten(0, -3)], center=center, path=path)[0]
         for part, (size, count) in zip(parts, runs, strict=True)
     ]
     maps = [W.reshape(part.shape) for W, part in zip(maps, parts, strict=True)]

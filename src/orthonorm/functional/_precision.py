@@ -1,21 +1,41 @@
 """In which dtype and at which size the transformation is computed, whatever those of the weight and autocast."""
 
 import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 __all__ = [
+    "PRECISIONS",
+    "check_precision",
+    "exact_products",
     "in_float64",
     "keeping_precision",
     "power_of_two_below",
+    "products_are_reduced",
     "row_norms",
     "without_autocast",
     "working_dtype",
 ]
+
+PRECISIONS = ("auto", "float64")
+Precision = Literal["auto", "float64"]
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Raise a ValueError for a precision that is not known, or that the device does not have."""
+    if precision not in PRECISIONS:
+        raise ValueError(
+            f"precision must be one of {', '.join(map(repr, PRECISIONS))}; got {precision!r}. Pass precision='auto'."
+        )
+    if precision == "float64" and device.type == "mps":
+        raise ValueError(
+            f"precision='float64' needs a device with float64; got {device}. Pass precision='auto', or use the CPU."
+        )
 
 
 def working_dtype(*tensors: Tensor) -> torch.dtype:
@@ -36,6 +56,63 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
 def keeping_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
     """Return `without_autocast` where the working type is one that autocast would lower: never float64."""
     return nullcontext() if working_dtype(*tensors) == torch.float64 else without_autocast(tensors[0].device)
+
+
+@torch.compiler.assume_constant_result  # compiled code has a guard on this setting, and is compiled again for another
+def products_are_reduced() -> bool:
+    """Return whether torch may compute float32 matrix products in TF32 or bfloat16."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set for one backend, which this function does not tell
+        return True
+
+
+@contextmanager
+def _without_reduced_products() -> Iterator[None]:
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        before = None
+    if before is not None:
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+    settings = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, setting in zip(backends, settings, strict=True):
+            backend.fp32_precision = setting
+
+
+def exact_products(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which products are computed in their own dtype, in all its digits.
+
+    Neither autocast nor TF32 nor bfloat16. Traced code cannot change the setting of float32 products; where they are
+    reduced, the transformation computes in float64 there.
+    """
+    if torch.compiler.is_compiling() or device.type == "meta":
+        return without_autocast(device)
+    contexts = []
+    if torch.is_autocast_enabled(device.type):
+        contexts.append(without_autocast(device))
+    if products_are_reduced():
+        contexts.append(_without_reduced_products())
+    return _all_of(contexts) if contexts else nullcontext()
+
+
+@contextmanager
+def _all_of(contexts: list[AbstractContextManager[Any]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 def power_of_two_below(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch 1 1"]:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from orthonorm.functional._option_types import Grouping, MethodName, Tall
+from orthonorm.functional._option_types import Grouping, MethodName, Precision, Tall
 from orthonorm.parametrizations._options import Blocks, Initial, Options, Scale
 from orthonorm.parametrizations._registration import make_orthogonal
 
@@ -32,7 +32,7 @@ class OrthogonalLinear(nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as in `torch.nn.Linear`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -62,10 +62,11 @@ class OrthogonalLinear(nn.Linear):
         initial: Initial = "orthonormal",
         blocks: Blocks = None,
         method: MethodName = "auto",
+        precision: Precision = "auto",
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
-                          initial=initial, blocks=blocks, method=method)  # fmt: skip
+                          initial=initial, blocks=blocks, method=method, precision=precision)  # fmt: skip
         make_orthogonal(self, options)
 
 
@@ -94,11 +95,12 @@ class _OrthogonalConv:
         initial: Initial = "orthonormal",
         blocks: Blocks = None,
         method: MethodName = "auto",
+        precision: Precision = "auto",
     ) -> None:
         arguments = (in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode)
         super().__init__(*arguments, device, dtype)  # pyright: ignore[reportCallIssue]  (the next base is torch's)
         options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
-                          initial=initial, blocks=blocks, method=method)  # fmt: skip
+                          initial=initial, blocks=blocks, method=method, precision=precision)  # fmt: skip
         make_orthogonal(self, options)  # type: ignore[arg-type]
 
 
@@ -128,6 +130,7 @@ class _OrthogonalConvTranspose:
         initial: Initial = "orthonormal",
         blocks: Blocks = None,
         method: MethodName = "auto",
+        precision: Precision = "auto",
     ) -> None:
         super().__init__(
             in_channels,  # pyright: ignore[reportCallIssue]
@@ -144,7 +147,7 @@ class _OrthogonalConvTranspose:
             dtype,
         )
         options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
-                          initial=initial, blocks=blocks, method=method)  # fmt: skip
+                          initial=initial, blocks=blocks, method=method, precision=precision)  # fmt: skip
         make_orthogonal(self, options)  # type: ignore[arg-type]
 
 
@@ -157,7 +160,7 @@ class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv1d`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -181,7 +184,7 @@ class OrthogonalConv2d(_OrthogonalConv, nn.Conv2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv2d`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -205,7 +208,7 @@ class OrthogonalConv3d(_OrthogonalConv, nn.Conv3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype:
             as in `torch.nn.Conv3d`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -228,7 +231,7 @@ class OrthogonalConvTranspose1d(_OrthogonalConvTranspose, nn.ConvTranspose1d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose1d`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -251,7 +254,7 @@ class OrthogonalConvTranspose2d(_OrthogonalConvTranspose, nn.ConvTranspose2d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose2d`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
@@ -274,7 +277,7 @@ class OrthogonalConvTranspose3d(_OrthogonalConvTranspose, nn.ConvTranspose3d):
     Args:
         in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
             device, dtype: as in `torch.nn.ConvTranspose3d`.
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from orthonorm.functional._methods import _lyapunov_floor, _newton_scales, choose_method
+from orthonorm.functional._methods import _lyapunov_floor, choose_method, newton_scales
 
 
 @pytest.mark.parametrize(("device", "auto"), [("cpu", "eigh"), ("cuda", "newton"), ("mps", "newton"), ("meta", "eigh")])
@@ -13,8 +13,6 @@ def test_auto_goes_by_the_device(device: str, auto: str):
 
 def test_the_number_of_steps_follows_the_interval():
     # The lower end may come to rest a half unit of round-off below 1, where it must count as 1.
-    counts = [
-        len(_newton_scales(_lyapunov_floor(torch.empty(n, n, dtype=torch.float64)) ** 0.5)) for n in range(1, 513)
-    ]
+    counts = [len(newton_scales(_lyapunov_floor(torch.empty(n, n, dtype=torch.float64)) ** 0.5)) for n in range(1, 513)]
     assert counts == sorted(counts)
     assert (counts[0], counts[-1]) == (21, 24)

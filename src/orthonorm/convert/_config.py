@@ -30,6 +30,7 @@ class OrthogonalConfig(Options):
             projection, heads); None for what the type of the layer says.
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
             and `"newton"` elsewhere.
+        precision: `"auto"`, float32 weights in float32 in as many passes as accuracy needs, or `"float64"`.
         input_weights: also take `weight_ih` of recurrent layers, not only `weight_hh`.
 
     Raises:
@@ -63,7 +64,8 @@ class OLMConfig(OrthogonalConfig):
     Rows are centred, groups hold 64 rows, and V starts as the weight that was there.
 
     Args:
-        group_size, center, grouping, tall, scale, initial, blocks, method, input_weights: as in `OrthogonalConfig`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `OrthogonalConfig`.
+        input_weights: as in `OrthogonalConfig`.
 
     Raises:
         TypeError, ValueError: as `OrthogonalConfig`.

@@ -77,7 +77,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         )
 
     def restore(*_: Any) -> None:
-        for _, module, name, owner in orthogonal_weights(model):
+        for _key, module, name, owner in orthogonal_weights(model):
             V = free_matrix(module, name)
             if id(V) in kept:
                 _rescale(owner, V, kept[id(V)])

@@ -50,7 +50,12 @@ class Bucket:
         runs = [list(run) for _, run in groupby(self.pieces[rank], key=lambda group: group.kind)]
         parts = flat.split([sum(group.numel for group in run) for run in runs])
         mapped = [
-            orthonormalize(part.view(len(run), run[0].size, run[0].d), center=run[0].center, method=run[0].method)
+            orthonormalize(
+                part.view(len(run), run[0].size, run[0].d),
+                center=run[0].center,
+                method=run[0].method,
+                precision=run[0].precision,
+            )
             for part, run in zip(parts, runs, strict=True)
         ]
         return torch.cat([rows.flatten() for rows in mapped])

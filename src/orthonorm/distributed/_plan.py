@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from orthonorm.functional import orthonormalize
-from orthonorm.functional._option_types import MethodName
+from orthonorm.functional._option_types import MethodName, Precision
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 
 from ._buckets import Bucket, balanced, make_buckets
@@ -169,11 +169,11 @@ def _bytes(bucket: Bucket) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _operations(d: int, size: int, center: bool, method: MethodName, dtype: torch.dtype) -> int:
+def _operations(d: int, size: int, center: bool, method: MethodName, precision: Precision, dtype: torch.dtype) -> int:
     """Return the operations that torch counts for one group, forward and backward."""
     with FakeTensorMode(), FlopCounterMode(display=False) as counter:
         V = torch.empty(1, size, d, dtype=dtype, requires_grad=True)
-        W = orthonormalize(V, center=center, method=method)
+        W = orthonormalize(V, center=center, method=method, precision=precision)
         W.backward(torch.empty_like(W))
     return counter.get_total_flops()
 

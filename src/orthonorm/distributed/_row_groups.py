@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import torch
 
-from orthonorm.functional._option_types import MethodName
+from orthonorm.functional._option_types import MethodName, Precision
 
 __all__ = ["GroupedWeight", "RowGroup", "groups_of", "share_out"]
 
@@ -22,6 +22,7 @@ class GroupedWeight:
     d: int
     center: bool
     method: MethodName
+    precision: Precision = "auto"
     dtype: torch.dtype = torch.float32
 
     @property
@@ -41,11 +42,12 @@ class RowGroup:
     d: int
     center: bool
     method: MethodName
+    precision: Precision
 
     @property
-    def kind(self) -> tuple[int, int, bool, str]:
+    def kind(self) -> tuple[int, int, bool, MethodName, Precision]:
         """What groups that are mapped in one batch have in common."""
-        return self.d, self.size, self.center, self.method
+        return self.d, self.size, self.center, self.method, self.precision
 
     @property
     def numel(self) -> int:
@@ -56,7 +58,7 @@ class RowGroup:
 def groups_of(weights: Sequence[GroupedWeight], first: int = 0) -> list[RowGroup]:
     """Return the groups of rows of some weights, which are numbered from `first`."""
     return [
-        RowGroup(first + i, part, start, size, weight.d, weight.center, weight.method)
+        RowGroup(first + i, part, start, size, weight.d, weight.center, weight.method, weight.precision)
         for i, weight in enumerate(weights)
         for part in range(weight.parts)
         for start, size in zip(accumulate(weight.sizes, initial=0), weight.sizes, strict=False)

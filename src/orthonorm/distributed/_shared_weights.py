@@ -74,7 +74,7 @@ def describe(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> GroupedWeight:
     """Return what decides how a weight's rows are mapped."""
     rows = torch.empty(owner.shape, device="meta") if V.is_meta else V.detach()
     parts, _, d = owner.rows(rows).shape
-    return GroupedWeight(key, parts, owner.sizes, d, owner.center, owner.method, V.dtype)
+    return GroupedWeight(key, parts, owner.sizes, d, owner.center, owner.method, owner.precision, V.dtype)
 
 
 def check_same_everywhere(weights: Iterable[GroupedWeight], group: Collective, device: torch.device) -> None:

@@ -155,7 +155,9 @@ class ParallelWeightNorm(OrthogonalWeightNorm):
         assert isinstance(V, DTensor)
         local, (placement,) = V.to_local(grad_placements=V.placements), V.placements
         if placement == Shard(0):
-            W = orthonormalize_groups(local, self._held_sizes(V), center=self.center, method=self.method)
+            W = orthonormalize_groups(
+                local, self._held_sizes(V), center=self.center, method=self.method, precision=self.precision
+            )
         else:
             group = V.device_mesh.get_group()
             W = orthonormalize_columns(local, self.sizes, group, d=V.shape[1], center=self.center, method=self.method)

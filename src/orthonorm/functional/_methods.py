@@ -170,7 +170,8 @@ def values_may_be_read(X: Tensor) -> bool:
 
 def is_traced() -> bool:
     """Return whether operators are recorded, so that a value read now would be baked in."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or get_proxy_mode() is not None
+    recorded = torch.compiler.is_compiling() or get_proxy_mode() is not None
+    return recorded or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
 
 
 def outermost(values: Tensor) -> list[list[float]]:

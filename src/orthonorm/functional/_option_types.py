@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-__all__ = ["Grouping", "MethodName", "Tall", "check_tall"]
+__all__ = ["Grouping", "MethodName", "Precision", "Tall", "check_tall"]
 
 Grouping = Literal["balanced", "tail"]
 """How rows are split: as evenly as possible, or in full groups and a smaller last one."""
@@ -12,6 +12,9 @@ Tall = Literal["groups", "columns"]
 
 MethodName = Literal["auto", "eigh", "newton"]
 """How the inverse square root is computed."""
+
+Precision = Literal["auto", "float64"]
+"""Whether a float32 weight is transformed in float32, in as many passes as accuracy needs, or always in float64."""
 
 
 def check_tall(tall: str, *, group_size: int | None, center: bool) -> None:

@@ -5,9 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._groups import group_sizes, runs_of_equal_size
-from ._option_types import Grouping, MethodName, Tall, check_tall
+from ._option_types import Grouping, MethodName, Precision, Tall, check_tall
 from ._paths import choose_path
-from ._precision import Precision
 from ._transformation import map_batches
 
 __all__ = ["orthonormalize", "orthonormalize_groups"]
@@ -35,7 +34,7 @@ def orthonormalize(
     which torch gets wrong, is refused.
 
     Args:
-        V: one or more matrices, of a real floating type. Sigma is formed in float64 where the device has it.
+        V: one or more matrices, of a real floating dtype.
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
@@ -43,6 +42,9 @@ def orthonormalize(
             matrix with orthonormal columns, `W^T W = I` (`group_size` is None then and `center` False).
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
             and `"newton"` elsewhere.
+        precision: `"auto"` transforms a float32 weight in float32, in as many passes as accuracy needs (and on a CPU in
+            float64 where its condition number asks for it), `"float64"` always in float64, which is slower and right to
+            the last digit. A float64 weight is transformed in float64.
 
     Returns:
         `W`, of the shape and type of `V`. Where rows of a group are dependent its lost directions come out small

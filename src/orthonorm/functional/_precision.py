@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 PRECISIONS = ("auto", "float64")
-Precision = Literal["auto", "float64"]
 
 
 def check_precision(precision: str, device: torch.device) -> None:
@@ -80,7 +79,7 @@ def _without_reduced_products() -> Iterator[None]:
         finally:
             torch.set_float32_matmul_precision(before)
         return
-    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+    backends: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul")]  # noqa: B009
     settings = [backend.fp32_precision for backend in backends]
     try:
         for backend in backends:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._function_transforms import batch_first, refuse_nested_forward_mode
-from ._inverse_sqrt import lyapunov, root
+from ._inverse_sqrt import lyapunov
 from ._methods import METHODS
 from ._paths import PATHS
 from ._precision import exact_products

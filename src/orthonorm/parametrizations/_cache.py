@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from orthonorm.functional._many_weights import Rows, orthonormalize_together
-from orthonorm.functional._option_types import MethodName
+from orthonorm.functional._option_types import MethodName, Precision
 
 __all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_cache", "write_count"]
 
@@ -36,6 +36,7 @@ class Owner(Protocol):
     sizes: tuple[int, ...]
     center: bool
     method: MethodName
+    precision: Precision
     mapped_together: bool
 
     def key(self) -> Hashable:
@@ -116,7 +117,9 @@ def fill(cache: Cache, owners: list[tuple[str, Any, Tensor]]) -> None:
         sources = owner.sources(V)
         if owner.mapped_together and _cacheable(sources):
             wanted[_key(owner, sources)] = owner, V
-    rows = [Rows(owner.rows(V), owner.sizes, owner.center, owner.method) for owner, V in wanted.values()]
+    rows = [
+        Rows(owner.rows(V), owner.sizes, owner.center, owner.method, owner.precision) for owner, V in wanted.values()
+    ]
     for (key, (owner, V)), result in zip(wanted.items(), orthonormalize_together(rows), strict=True):
         sources, weight = owner.sources(V), owner.weight_of(result, V)
         if _has_memory(weight):

@@ -9,7 +9,8 @@ import torch
 from orthonorm._nearest_name import refusing_unknown_options
 from orthonorm.functional._groups import check_group_arguments, group_sizes
 from orthonorm.functional._methods import choose_method
-from orthonorm.functional._option_types import Grouping, MethodName, Tall, check_tall
+from orthonorm.functional._option_types import Grouping, MethodName, Precision, Tall, check_tall
+from orthonorm.functional._precision import check_precision
 
 from ._arguments import block_sizes, check_blocks, check_center, check_initial, check_scale
 
@@ -31,7 +32,7 @@ class Options:
     """The options of `orthogonal_weight_norm`, checked.
 
     Args:
-        group_size, center, grouping, tall, scale, initial, blocks, method: as in `orthogonal_weight_norm`.
+        group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         TypeError, ValueError: if an option could not be right for any weight.
@@ -49,11 +50,13 @@ class Options:
     initial: Initial = "orthonormal"
     blocks: Blocks = None
     method: MethodName = "auto"
+    precision: Precision = "auto"
 
     def __post_init__(self) -> None:
         """Refuse at construction what no weight could take."""
         check_group_arguments(self.group_size, self.grouping)
         choose_method(self.method, torch.device("cpu"))
+        check_precision(self.precision, torch.device("cpu"))
         check_center(self.center)
         check_tall(self.tall, group_size=self.group_size, center=self.center)
         check_blocks(self.blocks)

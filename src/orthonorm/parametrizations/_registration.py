@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from orthonorm.functional._option_types import Grouping, MethodName, Tall
+from orthonorm.functional._option_types import Grouping, MethodName, Precision, Tall
 
 from ._arguments import check_table
 from ._assignment import adapt_assignment
@@ -45,6 +45,7 @@ def orthogonal_weight_norm(
     initial: Initial = "orthonormal",
     blocks: Blocks = None,
     method: MethodName = "auto",
+    precision: Precision = "auto",
 ) -> nn.Module:
     r"""Make a tensor of a module orthogonal, and keep it so while it trains.
 
@@ -76,6 +77,9 @@ def orthogonal_weight_norm(
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
             `"newton"` elsewhere.
+        precision: `"auto"` transforms a float32 weight in float32, in as many passes as accuracy needs (and on a CPU in
+            float64 where its condition number asks for it), `"float64"` always in float64, which is slower and right to
+            the last digit. A float64 weight is transformed in float64.
 
     Returns:
         The module.
@@ -102,6 +106,7 @@ def orthogonal_weight_norm(
         initial=initial,
         blocks=blocks,
         method=method,
+        precision=precision,
     )
     return make_orthogonal(module, options, name)
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from orthonorm.functional._completion import complete_rank
 from orthonorm.functional._groups import row_limit, runs_of_equal_size
 from orthonorm.functional._methods import choose_method
-from orthonorm.functional._option_types import MethodName
+from orthonorm.functional._option_types import MethodName, Precision
 from orthonorm.functional._orthonormalize import orthonormalize_groups
-from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._precision import check_precision, in_float64, row_norms
 from orthonorm.functional._rows import as_rows, from_rows
 
 from ._arguments import check_weight
@@ -71,6 +71,7 @@ class OrthogonalWeightNorm(nn.Module):
         options = Options() if options is None else options
         check_weight(weight, label)
         choose_method(options.method, weight.device)
+        check_precision(options.precision, weight.device)
         self.options: Options = options
         self.shape: tuple[int, ...] = tuple(weight.shape)
         self.label: str = label
@@ -79,6 +80,7 @@ class OrthogonalWeightNorm(nn.Module):
         self.constant_row: int | None = constant_row
         self.center: bool = options.center
         self.method: MethodName = options.method
+        self.precision: Precision = options.precision
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         _, n, d = self._matrices(weight.detach()).shape
         try:
@@ -128,7 +130,12 @@ class OrthogonalWeightNorm(nn.Module):
 
     def key(self) -> Hashable:
         """Return what decides the weight besides V and the values of a learned scale."""
-        return self.rows_key(), self.method, self.scale if not isinstance(self.scale, Tensor) else "learned"
+        return (
+            self.rows_key(),
+            self.method,
+            self.precision,
+            self.scale if not isinstance(self.scale, Tensor) else "learned",
+        )
 
     def rows_key(self) -> Hashable:
         """Return what decides the orthonormal rows besides V, but for how they are computed."""
@@ -165,7 +172,9 @@ class OrthogonalWeightNorm(nn.Module):
 
     def orthonormal_rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
         """Return the orthonormal rows before the scale, one matrix for each of a convolution's groups."""
-        return orthonormalize_groups(self.rows(V), self.sizes, center=self.center, method=self.method)
+        return orthonormalize_groups(
+            self.rows(V), self.sizes, center=self.center, method=self.method, precision=self.precision
+        )
 
     def right_inverse(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the V that stands for `weight`; nothing else is changed.

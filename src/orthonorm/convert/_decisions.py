@@ -55,7 +55,7 @@ class Step:
         decision: Decision = "refused" if self.error else "left" if owner is None else "converted"
         shape = () if self.tensor is None or _is_lazy(self.tensor) else tuple(self.tensor.shape)
         groups = "" if owner is None else owner.describe_groups()
-        cost = 0 if owner is None else _operations(owner, self.module, self.name)
+        cost = 0 if owner is None or self.tensor is None else _operations(owner, self.tensor)
         kind = type(self.module).__name__
         kind = kind.removeprefix("Parametrized") if is_parametrized(self.module) else kind
         why = f"{self.why}; tied to {self.tied_to}" if self.tied_to else self.why
@@ -66,9 +66,9 @@ def _is_lazy(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.parameter.UninitializedParameter)
 
 
-def _operations(owner: OrthogonalWeightNorm, module: nn.Module, name: str) -> int:
-    d = row_length(module, name) or 0
-    return owner.groups * sum(operations(min(size, d), max(size, d)) for size in owner.sizes)
+def _operations(owner: OrthogonalWeightNorm, tensor: Tensor) -> int:
+    parts, _, d = owner.rows(tensor.detach()).shape
+    return parts * sum(operations(size, d) for size in owner.sizes)
 
 
 Steps = dict[tuple[int, str], Step]

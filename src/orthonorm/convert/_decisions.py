@@ -67,8 +67,8 @@ def _is_lazy(tensor: Tensor) -> bool:
 
 
 def _operations(owner: OrthogonalWeightNorm, tensor: Tensor) -> int:
-    matrices, _, length = owner.rows(tensor.detach()).shape
-    return matrices * sum(operations(size, length) for size in owner.sizes)
+    parts, _, d = owner.rows(tensor.detach()).shape
+    return parts * sum(operations(size, d) for size in owner.sizes)
 
 
 Steps = dict[tuple[int, str], Step]

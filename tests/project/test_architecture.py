@@ -154,7 +154,7 @@ EXTRAS_OF = {
     # Triton comes with torch's CUDA wheels; both are imported when a kernel is launched.
     "orthonorm.functional.fused._kernels": {"triton"},
     "orthonorm.functional.fused._launch": {"triton"},
-    "orthonorm.diagnostics._files": {"safetensors"},
+    "orthonorm.diagnostics._file_tensors": {"safetensors"},
     "orthonorm.integrations.lightning": {"lightning"},
     "orthonorm.cli._plan": {"torchvision"},
 }

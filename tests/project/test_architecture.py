@@ -151,7 +151,7 @@ def test_no_module_imports_itself_through_others():
 
 # What reads or serves another package's things imports that package, at call or on use: an extra, not the library.
 EXTRAS_OF = {
-    "orthonorm.diagnostics._files": {"safetensors"},
+    "orthonorm.diagnostics._file_tensors": {"safetensors"},
     "orthonorm.integrations.lightning": {"lightning"},
     "orthonorm.cli._plan": {"torchvision"},
 }

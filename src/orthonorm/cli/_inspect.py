@@ -18,8 +18,8 @@ def add_to(commands: Any) -> None:
         "inspect",
         help="show how orthogonal the weights in a file are",
         description="Show how orthogonal the weights in a file are: groups, error, condition number and norm of V, "
-        "norm of W, scale. A file of torch.save remembers how its weights were converted; for any other the options say it. "
-        "No code in the file is run.",
+        "norm of W, scale. A file of torch.save remembers how its weights were converted; for any other the options "
+        "say it. No code in the file is run.",
     )
     add = parser.add_argument
     add("file", type=Path, help="a .safetensors file, or a state_dict saved by torch.save")

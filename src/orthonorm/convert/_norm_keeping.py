@@ -76,8 +76,8 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
             "build the optimizer from its parameters first."
         )
 
-    def restore(*_: Any) -> None:
-        for _key, module, name, owner in orthogonal_weights(model):
+    def restore(*_called_with: Any) -> None:
+        for _, module, name, owner in orthogonal_weights(model):
             V = free_matrix(module, name)
             if id(V) in kept:
                 _rescale(owner, V, kept[id(V)])

@@ -107,7 +107,9 @@ def test_case_16_inductor_computes_what_the_model_computes(
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = on.orthogonalize_(
-        make(), on.OrthogonalConfig(group_size=4, method=method), lambda module, _: not isinstance(module, SelfAttention)
+        make(),
+        on.OrthogonalConfig(group_size=4, method=method),
+        lambda module, _: not isinstance(module, SelfAttention),
     )
     compiled: Any = torch.compile(model, fullgraph=True)
     # Without gradients, for the C++ compiler's sake: those are of the graphs above.

@@ -45,8 +45,8 @@ def test_the_table_is_that_of_the_model(save: Callable[[nn.Module, Path], Path],
     *table, note = call(save(model, tmp_path), "--group-size", "4").splitlines()
     assert table == str(on.inspect(model)).splitlines()
     assert note == (
-        "assumed, as a file does not say it: at most 4 rows a group, balanced, not centred; other options, other groups "
-        "and errors"
+        "assumed, as a file does not say it: at most 4 rows a group, balanced, not centred; other options, other "
+        "groups and errors"
     )
 
 

@@ -258,7 +258,13 @@ def rewritten(rewrite: Callable[[nn.Module], nn.Module]) -> nn.Module:
 
 WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
     "not a module": ("model", None, None, TypeError, r"model must be a torch\.nn\.Module; got str"),
-    "not a config": (mlp(), 64, None, TypeError, r"must be an OrthogonalConfig; got int\. Write OrthogonalConfig\(group_size=64\)"),
+    "not a config": (
+        mlp(),
+        64,
+        None,
+        TypeError,
+        r"must be an OrthogonalConfig; got int\. Write OrthogonalConfig\(group_size=64\)",
+    ),
     "not a filter": (mlp(), None, "conv", TypeError, r"filter_fn must be a function .*; got 'conv'"),
     "filter of one": (
         mlp(),
@@ -342,7 +348,13 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
         ValueError,
         r"^1\.weight is rewritten .*pruning.*torch\.nn\.utils\.prune\.remove\(module, 'weight'\)",
     ),
-    "one input": (with_depth(1), on.OLMConfig(), only("0", "1"), ValueError, r"^1\.weight: centring needs rows of at least 2"),
+    "one input": (
+        with_depth(1),
+        on.OLMConfig(),
+        only("0", "1"),
+        ValueError,
+        r"^1\.weight: centring needs rows of at least 2",
+    ),
     "complex": (
         nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, dtype=torch.complex64)),
         None,
@@ -437,7 +449,11 @@ CONFIGS = {
     "blocks of true": ({"blocks": True}, TypeError, r"number of equal blocks, or the sizes of the blocks; got True"),
     "center text": ({"center": "no"}, TypeError, r"center must be True or False; got 'no'"),
     "unknown option": ({"groups": 8}, TypeError, r"no option 'groups'; did you mean 'group_size'\? Its options are gr"),
-    "unknown and far": ({"rate": 8}, TypeError, r"OrthogonalConfig has no option 'rate'\. Its options are group_size, center"),
+    "unknown and far": (
+        {"rate": 8},
+        TypeError,
+        r"OrthogonalConfig has no option 'rate'\. Its options are group_size, center",
+    ),
     "scale text": ({"scale": "learn"}, ValueError, r"a positive number; got 'learn'"),
 }
 
@@ -457,7 +473,9 @@ def test_a_config_takes_its_options_by_name_and_says_which_there_are():
     with pytest.raises(TypeError, match=r"takes its options by name, as group_size=8; got \(8,\)"):
         make(8)
     assert list(inspect.signature(on.OrthogonalConfig).parameters)[:2] == ["group_size", "center"]
-    assert dataclasses.replace(on.OrthogonalConfig(scale="row_norms"), group_size=8) == on.OrthogonalConfig(group_size=8, scale="row_norms")
+    assert dataclasses.replace(on.OrthogonalConfig(scale="row_norms"), group_size=8) == on.OrthogonalConfig(
+        group_size=8, scale="row_norms"
+    )
 
 
 @st.composite

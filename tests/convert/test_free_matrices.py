@@ -74,7 +74,10 @@ def tied(first: dict[str, Any], second: dict[str, Any] | None) -> Any:
 
 
 def test_recentering_a_v_that_layers_share_keeps_what_each_computes():
-    model, x = tied({"scale": "learned"}, {"scale": 2.0, "method": "eigh"}).double(), torch.randn(3, 8, dtype=torch.float64)
+    model, x = (
+        tied({"scale": "learned"}, {"scale": 2.0, "method": "eigh"}).double(),
+        torch.randn(3, 8, dtype=torch.float64),
+    )
     outputs = model(x).detach()
     on.recenter_(model, norm=3.0)
     torch.testing.assert_close(model(x), outputs, rtol=0, atol=1e-12)

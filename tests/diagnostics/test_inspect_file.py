@@ -82,7 +82,9 @@ def test_what_the_names_shapes_and_scales_of_a_file_tell_is_used(
 
 def test_the_owners_of_a_file_are_those_of_its_free_matrices(tmp_path: Path):
     model = on.orthogonalize_(
-        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4)), on.OrthogonalConfig(scale="row_norms"), lambda _, fqn: fqn != ""
+        nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 4)),
+        on.OrthogonalConfig(scale="row_norms"),
+        lambda _, fqn: fqn != "",
     )
     found = owners_in_file(save_pt(model.state_dict() | {"aside.original": torch.ones(3, 5)}, tmp_path / "model"))
     assert [(key, tuple(V.shape), owner.sizes) for key, owner, V in found] == [

@@ -93,9 +93,7 @@ def starts_from(layer: Any, plain: Any, kind: Kind) -> None:
     of_v = kind.build_plain()
     with torch.no_grad():
         of_v.weight.copy_(free(layer))
-    torch.testing.assert_close(
-        filters(of_v).double(), well_conditioned(filters(plain), kind.sizes), rtol=0, atol=1e-5
-    )
+    torch.testing.assert_close(filters(of_v).double(), well_conditioned(filters(plain), kind.sizes), rtol=0, atol=1e-5)
 
 
 @each_kind

@@ -42,7 +42,9 @@ def mixed(dtype: torch.dtype = torch.float32) -> nn.Module:
     """Return the converted `Mixed`, the same on every rank."""
     torch.manual_seed(1)
     model = Mixed().to(dtype)
-    on.orthogonalize_(model, on.OrthogonalConfig(group_size=4), lambda m, _: hasattr(m, "weight") and m is not model.last)
+    on.orthogonalize_(
+        model, on.OrthogonalConfig(group_size=4), lambda m, _: hasattr(m, "weight") and m is not model.last
+    )
     for module in (model.conv, model.last):
         assert module.bias is not None
     return model

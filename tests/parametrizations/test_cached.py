@@ -18,7 +18,8 @@ from orthogonal_layers import free
 @pytest.fixture
 def model() -> nn.Module:
     return on.orthogonalize_(
-        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)), on.OrthogonalConfig(scale="row_norms")
+        nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 2)),
+        on.OrthogonalConfig(scale="row_norms"),
     )
 
 

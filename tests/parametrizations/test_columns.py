@@ -150,7 +150,9 @@ def test_a_checkpoint_of_groups_loaded_into_columns_is_warned_of():
 
 
 def test_recurrent_gates_and_attention_convert_with_columns():
-    lstm: Any = on.orthogonalize_(nn.LSTM(5, 8), on.OrthogonalConfig(tall="columns", input_weights=True), lambda *_: True)
+    lstm: Any = on.orthogonalize_(
+        nn.LSTM(5, 8), on.OrthogonalConfig(tall="columns", input_weights=True), lambda *_: True
+    )
     for gate in lstm.weight_ih_l0.detach().chunk(4):  # 8 x 5 each
         torch.testing.assert_close(gate.T @ gate, torch.eye(5), rtol=0, atol=2e-6)
     for gate in lstm.weight_hh_l0.detach().chunk(4):

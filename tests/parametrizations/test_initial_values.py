@@ -206,9 +206,7 @@ def test_a_converted_checkpoint_is_loaded_as_it_is(scaled: Any):
 
 @pytest.mark.parametrize("config", [None, on.OLMConfig(group_size=4), on.OrthogonalConfig(scale="row_norms")])
 def test_a_plain_checkpoint_loaded_and_folded_back_is_the_nearest_weight(config: Any):
-    plain: Any = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 8), nn.Linear(8, 2)
-    )
+    plain: Any = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 8), nn.Linear(8, 2))
     converted = model(config)
     converted.load_state_dict(plain.state_dict(), strict=True)
     fresh = on.orthogonalize_(copy.deepcopy(plain), config)
@@ -217,7 +215,9 @@ def test_a_plain_checkpoint_loaded_and_folded_back_is_the_nearest_weight(config:
         rows = converted[i].weight.detach().flatten(1)
         X = plain[i].weight.detach().flatten(1)
         g = X.norm(dim=1, keepdim=True) if converted[i].parametrizations.weight[0].options.scale else 1.0
-        expected = torch.cat([polar(p, center=map_of(converted[i]).center) for p in X.split(map_of(converted[i]).sizes)])
+        expected = torch.cat(
+            [polar(p, center=map_of(converted[i]).center) for p in X.split(map_of(converted[i]).sizes)]
+        )
         torch.testing.assert_close(rows.double(), expected * g, rtol=0, atol=2e-6)
 
 

@@ -20,7 +20,9 @@ from orthogonal_layers import error_of_rows, filters, free, map_of, matrix, pola
 def starts_from(layer: nn.Module, X: torch.Tensor, name: str = "weight") -> None:
     """Assert that V is what the matrix X starts as, within the rounding of float32."""
     expected = well_conditioned(X.flatten(1)).view(X.shape)
-    torch.testing.assert_close(free(layer, name).detach().double(), expected, rtol=0, atol=1e-5 * float(X.detach().norm()))
+    torch.testing.assert_close(
+        free(layer, name).detach().double(), expected, rtol=0, atol=1e-5 * float(X.detach().norm())
+    )
 
 
 def test_the_module_and_its_parameter_stay_the_same_objects():
@@ -588,7 +590,11 @@ WRONG = {
         ValueError,
         r"already, by _Orthogonal\. Remove that one first",
     ),
-    "group beyond the limit": (norm(group_size=8, center=True), ValueError, r"at most 7 rows .* got group_size = 8 .*center=False"),
+    "group beyond the limit": (
+        norm(group_size=8, center=True),
+        ValueError,
+        r"at most 7 rows .* got group_size = 8 .*center=False",
+    ),
     "group not whole": (norm(group_size=2.0), TypeError, r"group_size must be a whole number or None; got 2\.0"),
     "group of true": (norm(group_size=True), TypeError, r"whole number or None; got True"),
     "group of none": (norm(group_size=0), ValueError, r"at least 1, or None for the limit; got 0"),
@@ -600,7 +606,11 @@ WRONG = {
         ValueError,
         r"max_norm=1\.0, .*Set max_norm=None",
     ),
-    "one input": (norm(nn.Linear(1, 4), center=True), ValueError, r"weight of Linear: centring needs rows of at least 2 entries"),
+    "one input": (
+        norm(nn.Linear(1, 4), center=True),
+        ValueError,
+        r"weight of Linear: centring needs rows of at least 2 entries",
+    ),
     "no input": (without_entries(4, 0), ValueError, r"weight of Linear: rows need at least 1 entry; got d = 0\. Check"),
     "scale zero": (norm(scale=0), ValueError, r"scale must be .*positive number; got 0\. Write scale=None"),
     "scale true": (norm(scale=True), TypeError, r"scale must be .*; got True\. Write scale='learned'"),
@@ -608,7 +618,11 @@ WRONG = {
     "scale a list": (norm(scale=[1.0]), TypeError, r"scale must be .*; got \[1\.0\]"),
     "initial unknown": (norm(initial="zero"), ValueError, r"initial must be 'orthonormal' .* 'weight' .*; got 'zero'"),
     "tall unknown": (norm(tall="rows"), ValueError, r"tall must be 'groups' .* 'columns' .*; got 'rows'"),
-    "columns in groups": (norm(tall="columns", group_size=4), ValueError, r"None with tall='columns'.*; got 4\. Pass gr"),
+    "columns in groups": (
+        norm(tall="columns", group_size=4),
+        ValueError,
+        r"None with tall='columns'.*; got 4\. Pass gr",
+    ),
     "centred columns": (norm(tall="columns", center=True), ValueError, r"center must be False with tall='columns'"),
     "columns of unequal blocks": (
         norm(nn.Linear(4, 16), tall="columns", blocks=(8, 4, 4)),

@@ -47,7 +47,9 @@ def test_the_error_of_a_half_precision_layer_is_its_types_own(make: Callable[[],
 
 @pytest.mark.parametrize("dtype", EPS, ids=str)
 def test_a_half_precision_layer_trains(dtype: torch.dtype):
-    layer = on.orthogonalize_(nn.Sequential(nn.Linear(16, 8)).to(dtype), on.OrthogonalConfig(scale="row_norms"), everything)
+    layer = on.orthogonalize_(
+        nn.Sequential(nn.Linear(16, 8)).to(dtype), on.OrthogonalConfig(scale="row_norms"), everything
+    )
     layer(torch.randn(4, 16, dtype=dtype)).float().square().sum().backward()
     assert all(
         p.grad is not None and torch.isfinite(p.grad).all() and p.grad.dtype == dtype for p in layer.parameters()
@@ -155,7 +157,9 @@ def test_assigning_the_weight_of_a_converted_layer_works():
         (lambda: nn.LSTM(5, 6), "weight_hh_l0"),
         (lambda: nn.MultiheadAttention(6, 2), "in_proj_weight"),
     ):
-        layer = on.orthogonalize_(make(), on.OrthogonalConfig(scale="row_norms", center=False), lambda _, fqn: fqn == "")
+        layer = on.orthogonalize_(
+            make(), on.OrthogonalConfig(scale="row_norms", center=False), lambda _, fqn: fqn == ""
+        )
         X: Tensor = torch.randn_like(getattr(layer, name))
         setattr(layer, name, X)
         torch.testing.assert_close(getattr(layer, name).norm(dim=1), X.norm(dim=1))

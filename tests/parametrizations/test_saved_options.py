@@ -34,7 +34,10 @@ OTHERS = {
         {"group_size": 2},
         "groups of 2 x 4 rows, not centred, and is mapped here with groups of 4 x 2 rows",
     ),
-    "one tail": ({"group_size": 5, "grouping": "tail"}, r".*mapped here with groups of 1 x 5 \+ 1 x 3 rows, not centred"),
+    "one tail": (
+        {"group_size": 5, "grouping": "tail"},
+        r".*mapped here with groups of 1 x 5 \+ 1 x 3 rows, not centred",
+    ),
     "centred": ({"center": True}, ".*mapped here with groups of 2 x 4 rows, centred"),
 }
 

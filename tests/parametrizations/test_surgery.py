@@ -1,4 +1,4 @@
-"""What other code does to a weight that is computed: it gives the right numbers, or an error, and changes nothing else."""
+"""What other code does to a weight that is computed: the right numbers, or an error, and nothing else is changed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +60,6 @@ def test_right_inverse_changes_nothing(initial: Any):
     assert torch.equal(X, copy)
 
 
-
 GRAPHS: dict[str, Callable[[], Tensor]] = {
     "a result": lambda: torch.randn(4, 8, requires_grad=True).tanh(),
     "a leaf": lambda: torch.randn(4, 8, requires_grad=True),
@@ -103,7 +102,9 @@ def test_case_26_functional_call_by_the_plain_key_is_refused_and_changes_nothing
         tensors = {"2.bias": torch.ones(4), "0.bias": torch.zeros(4), "0.weight": W}
         return functional_call(model, tensors, (x,)).square().sum()
 
-    with pytest.raises(ValueError, match=r"weight of Linear .*functional_call.*parametrizations\.weight\.original.*fold"):
+    with pytest.raises(
+        ValueError, match=r"weight of Linear .*functional_call.*parametrizations\.weight\.original.*fold"
+    ):
         torch.func.grad(call)(made) if transformed else call(made)
     assert unchanged(model, before)
     # The second cure: a folded copy, whose weight it is.

@@ -22,7 +22,9 @@ class _Plan(NamedTuple):
     parametrization: OrthogonalWeightNorm
 
 
-def orthogonalize_(model: nn.Module, config: OrthogonalConfig | None = None, filter_fn: Filter | None = None) -> nn.Module:
+def orthogonalize_(
+    model: nn.Module, config: OrthogonalConfig | None = None, filter_fn: Filter | None = None
+) -> nn.Module:
     """Make the weights of a model's layers orthogonal, in place, and keep them so while it trains.
 
     Each chosen layer gets `orthogonal_weight_norm` on its weights: `W = Sigma^{-1/2} (V - mean)`, where V starts as the
@@ -46,8 +48,9 @@ def orthogonalize_(model: nn.Module, config: OrthogonalConfig | None = None, fil
         The model.
 
     Raises:
-        TypeError: if `model` is not a module, `config` no `OrthogonalConfig` or `filter_fn` no function of two arguments; if
-            the filter chooses a module that the table does not know, or whose class allows no class derived from it.
+        TypeError: if `model` is not a module, `config` no `OrthogonalConfig` or `filter_fn` no function of two
+            arguments; if the filter chooses a module that the table does not know, or whose class allows no class
+            derived from it.
         ValueError: if no layer is chosen, a chosen one is parametrized already, or a layer that shares its weight with
             a chosen one is not chosen.
 

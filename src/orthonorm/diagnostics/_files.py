@@ -82,7 +82,9 @@ def _assumed(config: OrthogonalConfig) -> str:
     return f"assumed, as a file does not say it: {', '.join(words)}; other options, other groups and errors"
 
 
-def owners_in_file(path: str | Path, config: OrthogonalConfig | None = None) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
+def owners_in_file(
+    path: str | Path, config: OrthogonalConfig | None = None
+) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
     """Return `(key, parametrization, tensor)` of each weight of a file that `inspect_file` would give a row.
 
     Raises:

@@ -99,7 +99,9 @@ def check_center(center: bool) -> None:
 
 def check_scale(scale: object) -> None:
     """Raise a TypeError or ValueError for a `scale` that no weight could have."""
-    rule = "scale must be None, 'learned' (a factor a row that starts at 1), 'row_norms' (learned, and starts at the row "
+    rule = (
+        "scale must be None, 'learned' (a factor a row that starts at 1), 'row_norms' (learned, and starts at the row "
+    )
     rule += f"norms of the weight that was there) or a positive number; got {scale!r}."
     if isinstance(scale, bool):
         raise TypeError(f"{rule} Write {'scale=' + repr('learned') if scale else 'scale=None'}.")

@@ -27,8 +27,8 @@ def adapt_assignment(module: nn.Module, name: str) -> None:
         _refuse_swap(first.label, name)
         if isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled():
             raise ValueError(
-                f"{first.label} was assigned a tensor that requires a gradient, but an assignment only sets the value of "
-                "V and the gradient would be lost. Assign value.detach(), or compute with it through "
+                f"{first.label} was assigned a tensor that requires a gradient, but an assignment only sets the value "
+                "of V and the gradient would be lost. Assign value.detach(), or compute with it through "
                 f"torch.func.functional_call(layer, {{'parametrizations.{name}.original': value}}, inputs)."
             )
         computed.__set__(self, value)

@@ -62,7 +62,7 @@ class Options:
 
 
 def split_rows(n: int, d: int, options: Options, groups: int) -> tuple[int, tuple[int, ...]]:
-    """Return the number of equal blocks whose columns are to be orthonormal, 0 for rows, and the sizes of the groups."""
+    """Return how many equal blocks are to have orthonormal columns, 0 for rows, and the sizes of the groups."""
     blocks = block_sizes(n, options.blocks, groups)
     if options.tall == "columns" and any(size > d for size in blocks):
         if len(set(blocks)) > 1:

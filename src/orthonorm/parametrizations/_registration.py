@@ -71,11 +71,11 @@ def orthogonal_weight_norm(
         group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
-        tall: what a weight of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`, orthonormal
-            columns, an isometry of the input (`group_size` is None then and `center` False; blocks are equal).
-        scale: None; `"learned"` for a learned factor a row that starts at 1, as in the paper; `"row_norms"` for one that
-            starts at the row norms of the weight that was there, for pretrained weights; or a fixed positive number. A
-            learned one is frozen where the weight is.
+        tall: what a weight of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`,
+            orthonormal columns, an isometry of the input (`group_size` is None then, `center` False and blocks equal).
+        scale: None; `"learned"` for a learned factor a row that starts at 1, as in the paper; `"row_norms"` for one
+            that starts at the row norms of the weight that was there, for pretrained weights; or a fixed positive
+            number. A learned one is frozen where the weight is.
         initial: what V starts as: `"orthonormal"` for `c W`, where `W` are the orthonormal rows and `c` keeps the norm
             of the weight that was there, so V has condition number 1; `"weight"` for that weight itself, as in the
             paper's experiments.

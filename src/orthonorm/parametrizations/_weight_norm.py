@@ -193,9 +193,9 @@ class OrthogonalWeightNorm(nn.Module):
 
         $$V = c W, \qquad c = |X|_F / |W|_F$$
 
-        W are the orthonormal rows of X: the same function, of condition number 1, and steps of the relative size of the
-        plain layer's. With `initial="weight"` it is X. Directions that X has lost (zero or dependent rows) are completed
-        by fixed ones, and an X that is not finite is kept, both with a warning.
+        W are the orthonormal rows of X: the same function, of condition number 1, and steps of the relative size of
+        the plain layer's. With `initial="weight"` it is X. Directions that X has lost (zero or dependent rows) are
+        completed by fixed ones, and an X that is not finite is kept, both with a warning.
 
         Raises:
             TypeError: if `weight` is sharded among ranks.

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+import orthonorm as on
 from on_ranks import data_parallel, networks
 from on_ranks.pool import Pool
+from orthonorm.distributed import plan
 
 WORLDS = [1, 2, 3, 4]
 
@@ -113,3 +115,12 @@ def test_wrong_calls_say_the_rule_and_the_cure(ranks: Pool):
 def test_without_a_process_group_the_cure_is_to_make_one(ranks: Pool):
     (found,) = ranks.run(1, data_parallel.without_group, group=False)
     assert found.startswith("ValueError: divide_ shares work among processes, and no process group is initialised here")
+
+
+def test_orthonormal_columns_are_refused_with_the_cure(ranks: Pool):
+    model = on.orthogonalize_(nn.Sequential(nn.Linear(4, 12), nn.Linear(12, 3)), on.OrthogonalConfig(tall="columns"))
+    with pytest.raises(ValueError, match=r"^0\.weight has orthonormal columns .*tall='groups'"):
+        plan(model, 2)
+    for found in ranks.run(1, data_parallel.refused_columns):
+        assert len(found) == 3
+        assert all(message.startswith("ValueError: 0.weight has orthonormal columns") for message in found)

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import orthonorm as on
 from on_ranks import networks
 from orthogonal_layers import free, weight
-from orthonorm.distributed import divide_
+from orthonorm.distributed import divide_, shard_, tensor_parallel_
 
 
 def first_weights() -> dict[str, Tensor]:
@@ -141,6 +142,14 @@ def refusals() -> dict[str, str]:
         "second derivatives": lambda: twice(divide_(nn.Sequential(on.OrthogonalLinear(8, 4)))),
     }
     return {name: said(call) for name, call in calls.items()}
+
+
+def refused_columns() -> list[str]:
+    """Return what each way to share the work says of a weight with orthonormal columns."""
+    config, mesh = on.OrthogonalConfig(tall="columns"), init_device_mesh("cpu", (1,))
+    model = on.orthogonalize_(nn.Sequential(nn.Linear(4, 12), nn.Linear(12, 3)), config)
+    calls = lambda: divide_(model), lambda: shard_(model, mesh), lambda: tensor_parallel_(model, mesh, {"0": "colwise"})
+    return [said(call) for call in calls]
 
 
 def said(call: Any) -> str:

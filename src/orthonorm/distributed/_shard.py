@@ -32,7 +32,7 @@ def shard_(
     V becomes a DTensor, `Shard(0)` on the mesh, out of `fully_shard`'s hands: its gradient and the optimizer's state
     are sharded as V is, and raw V is never gathered in a forward. Groups are mapped whole by the rank that holds most
     of their rows; where a border between ranks cuts a group, its other rows (only those) are sent there and their
-    gradients back. `plan` shows what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
+    gradients back. `plan` tells what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
     rows a rank avoids it. The orthonormal rows of the whole model are gathered at the start of its forward and live
     until its backward, as weights do with `reshard_after_forward=False`.
 

@@ -14,7 +14,7 @@ from ._collectives import Collective
 from ._exchange import DividedWeightNorm, Member
 from ._row_groups import GroupedWeight
 
-__all__ = ["check_group", "check_same_everywhere", "describe", "find_members"]
+__all__ = ["check_group", "check_same_everywhere", "describe", "find_members", "refuse_columns"]
 
 
 def check_group(caller: str, process_group: Collective | None) -> Collective:
@@ -39,8 +39,7 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if it has none, one is on the meta device or on another device than the rest, is divided already, or
-            has orthonormal columns.
+        ValueError: if it has none, one is on the meta device or on another device than the rest, or is divided already.
     """
     members: dict[int, Member] = {}
     for key, module, name, owner in orthogonal_weights(model):
@@ -50,11 +49,6 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
         if V.is_meta:
             raise ValueError(
                 f"{key} is on the meta device, without values. Materialise and initialise the model, then {caller}."
-            )
-        if owner.columns:
-            raise ValueError(
-                f"{key} has orthonormal columns (tall='columns'), but {caller} shares out groups of rows. Convert it "
-                "with tall='groups', or leave the model to one process."
             )
         member = members.setdefault(id(V), Member(key, module, name, []))
         if owner not in member.owners:
@@ -70,8 +64,22 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
     return list(members.values())
 
 
+def refuse_columns(key: str, owner: OrthogonalWeightNorm) -> None:
+    """Raise a ValueError for a weight with orthonormal columns: ranks share out groups of rows."""
+    if owner.columns:
+        raise ValueError(
+            f"{key} has orthonormal columns (tall='columns'), but ranks share out groups of rows. Convert it with "
+            "tall='groups', or leave it to each rank by itself."
+        )
+
+
 def describe(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> GroupedWeight:
-    """Return what decides how a weight's rows are mapped."""
+    """Return what decides how a weight's rows are mapped.
+
+    Raises:
+        ValueError: if columns of it are orthonormal.
+    """
+    refuse_columns(key, owner)
     rows = torch.empty(owner.shape, device="meta") if V.is_meta else V.detach()
     parts, _, d = owner.rows(rows).shape
     return GroupedWeight(key, parts, owner.sizes, d, owner.center, owner.method, owner.precision, V.dtype)

@@ -16,7 +16,7 @@ from orthonorm.parametrizations._registration import free_matrix
 from ._collectives import sum_gradient
 from ._columns import orthonormalize_columns
 from ._row_transfers import rows_per_rank
-from ._shared_weights import check_group
+from ._shared_weights import check_group, refuse_columns
 
 __all__ = ["STYLES", "ParallelWeightNorm", "tensor_parallel_"]
 
@@ -86,6 +86,7 @@ def _find(model: nn.Module, name: str, style: str) -> nn.Linear:
             f"{name} is a {type(layer).__name__} without an orthogonal weight. Give Linear layers that orthogonalize_ "
             "has converted; plain ones go to torch's parallelize_module."
         )
+    refuse_columns(f"{name}.weight", _owner(layer))
     return layer
 
 

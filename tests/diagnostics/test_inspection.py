@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import orthonorm as on
-from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, matrix, name_of, scale, weight
+from orthogonal_layers import KINDS, Kind, error_of_rows, filters, free, map_of, matrix, name_of, scale, weight
 from orthonorm.diagnostics._singular_values import largest_singular_value
 
 # Below 1024 eps of the largest, an eigenvalue of V V^T counts as that much, so a singular value of V that is r times

@@ -82,7 +82,7 @@ def main(words: Sequence[str]) -> int:
             ended = sweep(wanted, cut, SETTINGS)
             expected = sweep(wanted, whole, SETTINGS)
             equal = sum(map(same, ended, expected))
-            resumed = sum(record.end["resumed"] for record in ended)
+            resumed = sum(record.end.resumed for record in ended)
             left = [path.name for path in cut.rglob("*") if path.is_file() and path.suffix not in (".lock", ".jsonl")]
         print(
             f"{name}: killed {kills} times ({seen} recorded by then), continued {resumed} times from a checkpoint: "

@@ -66,7 +66,7 @@ def test_synthetic_data_is_another_experiment_that_says_so(tmp_path: Path, monke
     assert first.output.splitlines()[-1] == "next: orthonorm-paper report pie-tune-synthetic"
     (record,) = read_folder(tmp_path / "results" / "pie-tune-synthetic")
     assert (record.run.experiment, record.run.dataset) == ("pie-tune-synthetic", "pie-synthetic")
-    assert "synthetic patterns" in record.header["data"]["description"]
+    assert "synthetic patterns" in record.header.data.description
     second = call("run", "pie-tune-synthetic", "--device", "cpu", *only)
     assert "the 1 run is recorded in results/pie-tune-synthetic" in second.output
 
@@ -87,10 +87,10 @@ def test_devices_share_a_run_and_precision_is_another_experiment(tiny, monkeypat
     call("run", "tests", "--device", "cpu", "--precision", "bf16-mixed", "--channels-last")
     (two,) = read_folder(tmp_path / "results" / "tests")
     (half,) = read_folder(tmp_path / "results" / "tests-bf16-mixed")
-    assert two.header["devices"] == ["2 (ddp)"]
+    assert two.header.devices == ("2 (ddp)",)
     assert (half.run.experiment, half.run.precision) == ("tests-bf16-mixed", "bf16-mixed")
-    assert half.header["memory_format"] == "channels_last"
-    assert "memory_format" not in two.header
+    assert half.header.memory_format == "channels_last"
+    assert "memory_format" not in two.header.to_json()
     assert half.last("train_loss") == pytest.approx(two.last("train_loss"), rel=0.01)
     assert half.last("train_loss") != pytest.approx(two.last("train_loss"), rel=1e-6)
 
@@ -144,7 +144,7 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("rates", ["run", "vgg"], "vgg takes its rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg"),
     ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),
-    ("device", ["run", "demo", "--device", "tpu"], "device is auto, cpu or cuda, got 'tpu'"),
+    ("device", ["run", "demo", "--device", "tpu"], "device should be 'auto', 'cpu' or 'cuda', got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
     ("minutes", ["run", "demo", "--minutes", "-1"], "minutes is at least 0, got -1"),
     ("checkpoints", ["run", "demo", "--checkpoint-minutes", "nan"], "checkpoint-minutes is at least 0, got nan"),

@@ -15,7 +15,7 @@ from orthonorm_paper.methods.table import method
 from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import rate
-from paper_support.recorded import record
+from paper_support.recorded import changed, record
 
 FULL = [name for name, entry in EXPERIMENTS.items() if entry.size == "full"]
 
@@ -81,8 +81,8 @@ def test_training_is_the_papers(name: str):
 def tried(run: Run, test_error: float) -> Record:
     """Record of a run that ended with this error: synthetic."""
     whole = record("OLM", 0.1, (1.0,))
-    line = whole.epochs[0] | {"test_error": test_error, "test_loss": 1.0}
-    return Record(whole.header | {"id": run.id, "run": run.to_json()}, (line,), whole.end)
+    line = whole.epochs[0].model_copy(update={"test_error": test_error, "test_loss": 1.0})
+    return dataclasses.replace(changed(whole, id=run.id, run=run.to_json()), epochs=(line,))
 
 
 def record_tune(results: Path, best: Callable[[Run], float], name: str = "pie-tune-synthetic") -> None:

@@ -25,7 +25,7 @@ from orthonorm_paper.records.sequences import RATES, SEEDS, memoryless_loss
 from orthonorm_paper.reports.claims.sequences import Question, judge
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.training.execute import Settings, execute
-from paper_support.recorded import record
+from paper_support.recorded import changed, record
 
 CPU = Settings(device="cpu")
 KEPT = ("recurrent-torch", "recurrent-OLM", "recurrent-OLM-scale")
@@ -166,7 +166,7 @@ def test_a_run_that_stops_ends_as_if_it_had_not(tiny_copying: Callable[..., Run]
     whole = execute(run, tmp_path / "whole", CPU)
     execute(run, tmp_path / "cut", dataclasses.replace(CPU, stop_at_step=2))
     assert same(execute(run, tmp_path / "cut", CPU), whole)
-    assert whole.epochs[-1]["orthogonality_error"] < 2e-6
+    assert whole.epochs[-1].orthogonality_error < 2e-6
 
 
 def test_loss_and_error_count_every_step_of_a_sequence(tiny_copying: Callable[..., Run], tmp_path: Path):
@@ -205,9 +205,8 @@ def recorded(label: str, lr: float, losses: tuple[float, ...], seed: int, second
     run = dataclasses.replace(
         given.run, dataset="copying-10", model="rnn", model_args={"width": 64}, optimizer="adam", batch_size=32
     )
-    header = given.header | {"id": run.id, "run": run.to_json()}
-    epochs = tuple(line | {"seconds": seconds + 0.1 * seed} for line in given.epochs)
-    return dataclasses.replace(given, header=header, epochs=epochs)
+    epochs = tuple(line.model_copy(update={"seconds": seconds + 0.1 * seed}) for line in given.epochs)
+    return dataclasses.replace(changed(given, id=run.id, run=run.to_json()), epochs=epochs)
 
 
 def two_methods(own: list[float], *, seconds: float = 0.5) -> list[Record]:

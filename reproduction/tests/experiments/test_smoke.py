@@ -38,16 +38,16 @@ def test_every_method_of_an_experiment_trains(name: str, files: Path, tmp_path: 
     assert {record.run for record in records} == set(runs)
     for record in records:
         data = load_dataset(record.run.dataset, files)
-        assert record.header["data"]["description"] == data.description
+        assert record.header.data.description == data.description
         if record.run.method == "OLM_var" and record.outcome != COMPLETED:
             continue
         assert record.outcome == COMPLETED, record.run.id
         (epoch,) = record.epochs
-        assert epoch["step"] == len(data.train_y) // 7
-        assert math.isfinite(epoch["train_loss"])
-        assert math.isfinite(epoch["test_loss"])
+        assert epoch.step == len(data.train_y) // 7
+        assert math.isfinite(epoch.train_loss)
+        assert math.isfinite(epoch.test_loss)
         if record.run.method.startswith("OLM"):
-            assert epoch["orthogonality_error"] < 1e-3, record.run.id
+            assert epoch.orthogonality_error < 1e-3, record.run.id
     assert write_report(name, tmp_path, tmp_path / "report")[0].stat().st_size > 500
 
 
@@ -59,5 +59,5 @@ def test_a_network_with_everything_continues_as_if_it_had_not_stopped(files: Pat
     stopped = execute(run, tmp_path / "cut", Settings(device="cpu", data=files, stop_at_step=1))
     assert stopped.outcome == "stopped"
     continued = execute(run, tmp_path / "cut", Settings(device="cpu", data=files))
-    assert continued.end["resumed"] == 1
+    assert continued.end.resumed == 1
     assert same(whole, continued)

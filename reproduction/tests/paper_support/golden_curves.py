@@ -72,7 +72,7 @@ def golden_runs() -> dict[str, Run]:
 def curve(run: Run, folder: Path, files: Path) -> list[float]:
     """Return the training loss after each two steps, and the test loss at the end, in six digits."""
     record = execute(run, folder, Settings(device="cpu", data=files))
-    losses = [epoch["train_loss"] for epoch in record.epochs] + [record.epochs[-1]["test_loss"]]
+    losses = [epoch.train_loss for epoch in record.epochs] + [record.epochs[-1].test_loss]
     return [float(f"{loss:.6g}") for loss in losses]
 
 

@@ -1,12 +1,27 @@
 """Records made of given numbers, for tests of reports: synthetic, and so they say."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.lines import check_whole, parse_line
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import Halve
 
 LOSSES = (2.3, 1.0)
+
+
+def made(*lines: dict[str, Any]) -> Record:
+    """The record that a file of these lines holds."""
+    return Record(*check_whole(Path(), [parse_line(Path(), 0, json.dumps(line)) for line in lines]))
+
+
+def changed(record: Record, **fields: Any) -> Record:
+    """The same record with other fields in its header."""
+    header, *rest = (line.to_json() for line in record.lines())
+    return made(header | fields, *rest)
 
 
 def record(
@@ -72,7 +87,7 @@ def record(
         "finished": "2026-01-01T00:00:00+00:00",
         "resumed": 0,
     }
-    return Record(header, epochs, end)
+    return made(header, *epochs, end)
 
 
 def small_set() -> list[Record]:

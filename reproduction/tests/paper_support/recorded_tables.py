@@ -5,6 +5,7 @@ from typing import Any
 
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.run import Run
+from paper_support.recorded import made
 
 # Five errors with mean 10 and sample deviation sqrt(10 / 4) = 1.58.
 FIVE = (8.0, 9.0, 10.0, 11.0, 12.0)
@@ -76,7 +77,7 @@ def errors_record(
         "finished": "2026-01-01T00:00:00+00:00",
         "resumed": 0,
     }
-    return Record(header, epochs, end)
+    return made(header, *epochs, end)
 
 
 def seeds_of(experiment: str, method: str, finals: Sequence[float], **fields: Any) -> list[Record]:

@@ -8,7 +8,7 @@ import pytest
 
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.chosen_learning_rate import candidates, choose, selected, value
-from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.files import End, Epoch, Header, Record
 from orthonorm_paper.records.run import Run
 
 RUN = Run(
@@ -20,10 +20,11 @@ def tried(error: float | None, *, loss: float = 1.0, diverged: bool = False, **f
     """Record whose validation error ends here; the epoch before it was better than any end."""
     run = dataclasses.replace(RUN, **fields)
     epochs = (
-        {"kind": "epoch", "epoch": 1, "test_error": 0.0, "test_loss": 0.0},
-        {"kind": "epoch", "epoch": 2, "test_error": error, "test_loss": loss},
+        Epoch.model_construct(epoch=1, test_error=0.0, test_loss=0.0),
+        Epoch.model_construct(epoch=2, test_error=error, test_loss=loss),
     )
-    return Record({"run": run.to_json()}, epochs, {"outcome": "diverged" if diverged else "completed"})
+    end = End.model_construct(outcome="diverged" if diverged else "completed")
+    return Record(Header.model_construct(run=run), epochs, end)
 
 
 def grid(errors: dict[float, float], **fields: Any) -> list[Record]:

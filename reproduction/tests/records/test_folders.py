@@ -16,7 +16,7 @@ from orthonorm_paper.records.files import Record, RecordError, same, write_recor
 from orthonorm_paper.records.folders import find_record, pack, packed_path, read_folder, recorded_ids
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.training.execute import Settings, execute
-from paper_support.recorded import record, small_set
+from paper_support.recorded import changed, record, small_set
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def emptied(folder: Path) -> None:
 
 
 def with_clock(one: Record) -> Record:
-    return dataclasses.replace(one, header=one.header | {"started": "2027-02-02T00:00:00+00:00"})
+    return changed(one, started="2027-02-02T00:00:00+00:00")
 
 
 def with_loss(one: Record) -> Record:
-    return dataclasses.replace(one, epochs=({**one.epochs[0], "train_loss": 0.125}, *one.epochs[1:]))
+    return dataclasses.replace(one, epochs=(one.epochs[0].model_copy(update={"train_loss": 0.125}), *one.epochs[1:]))
 
 
 def test_a_packed_file_is_the_files_of_the_folder_behind_each_other(folder: Path):
@@ -79,7 +79,7 @@ def test_folder_and_packed_file_are_read_together(folder: Path):
     assert found[more.run.id] == more
     alone = find_record(folder, here.run)
     assert alone is not None
-    assert found[here.run.id].header["started"] == alone.header["started"] == "2027-02-02T00:00:00+00:00"
+    assert found[here.run.id].header.started == alone.header.started == "2027-02-02T00:00:00+00:00"
     pack(folder)
     emptied(folder)
     assert {one.run.id for one in read_folder(folder)} == found.keys()

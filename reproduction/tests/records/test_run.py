@@ -133,23 +133,24 @@ def test_a_whole_number_in_json_is_a_rate():
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
-    ("unknown field", {"speed": 1}, r"unknown fields \['speed'\]"),
-    ("empty name", {"method": ""}, "method is a name of 1 to 100 printable characters, got ''"),
-    ("number as name", {"dataset": 5}, "dataset of run is of type str, got 5"),
-    ("negative rate", {"lr": -0.1}, "lr is a finite number >= 0, got -0.1"),
-    ("infinite rate", {"lr": float("inf")}, "finite number, got inf"),
-    ("text as rate", {"lr": "0.1"}, "lr of run is of type float, got '0.1'"),
-    ("no epoch", {"epochs": 0}, "epochs is a whole number >= 1, got 0"),
-    ("half an epoch", {"epochs": 1.5}, "epochs of run is of type int, got 1.5"),
-    ("empty batch", {"batch_size": 0}, "batch_size is a whole number >= 1, got 0"),
-    ("negative seed", {"seed": -1}, "seed is a whole number >= 0, got -1"),
-    ("number as switch", {"nesterov": 1}, "nesterov of run is of type bool, got 1"),
-    ("optimizer", {"optimizer": "lion"}, "optimizer is one of sgd, adam, got 'lion'"),
-    ("precision", {"precision": "8-true"}, "precision is one of 32-true, .* got '8-true'"),
-    ("schedule", {"schedule": {"kind": "cosine"}}, "a schedule has a kind"),
-    ("arguments", {"model_args": 3}, "model_args is a mapping of names to values, got 3"),
-    ("nested arguments", {"model_args": {"a": [1]}}, r"finite numbers or true/false, got 'a': \[1\]"),
-    ("infinite argument", {"model_args": {"a": float("nan")}}, "got 'a': nan"),
+    ("unknown field", {"speed": 1}, "speed is unknown"),
+    ("empty name", {"method": ""}, "method .* 1 character, got ''"),
+    ("number as name", {"dataset": 5}, "dataset .* string, got 5"),
+    ("negative rate", {"lr": -0.1}, "lr .* 0, got -0.1"),
+    ("infinite rate", {"lr": float("inf")}, "lr .* finite number, got inf"),
+    ("text as rate", {"lr": "0.1"}, "lr .* number, got '0.1'"),
+    ("true as rate", {"lr": True}, "lr .* number, got True"),
+    ("no epoch", {"epochs": 0}, "epochs .* 1, got 0"),
+    ("half an epoch", {"epochs": 1.5}, "epochs .* integer, got 1.5"),
+    ("empty batch", {"batch_size": 0}, "batch_size .* 1, got 0"),
+    ("negative seed", {"seed": -1}, "seed .* 0, got -1"),
+    ("number as switch", {"nesterov": 1}, "nesterov .* boolean, got 1"),
+    ("optimizer", {"optimizer": "lion"}, "optimizer .* 'sgd' or 'adam', got 'lion'"),
+    ("precision", {"precision": "8-true"}, "precision .*'32-true', .* got '8-true'"),
+    ("schedule", {"schedule": {"kind": "cosine"}}, "schedule .* 'steps', got {'kind': 'cosine'}"),
+    ("arguments", {"model_args": 3}, "model_args .* mapping of names to values, got 3"),
+    ("nested arguments", {"model_args": {"a": [1]}}, r"model_args .* got 'a': \[1\]"),
+    ("infinite argument", {"model_args": {"a": float("nan")}}, "model_args .* got 'a': nan"),
 ]
 
 
@@ -162,7 +163,7 @@ def test_wrong_input_says_what_was_got(change: dict[str, Any], message: str):
 def test_a_missing_field_is_named():
     data = FULL.to_json()
     del data["lr"]
-    with pytest.raises(UserError, match=r"lacks \['lr'\]"):
+    with pytest.raises(UserError, match="lr is missing"):
         Run.from_json(data)
 
 

@@ -1,11 +1,14 @@
 """Schedules against the rates that the paper's README gives."""
 
+import dataclasses
+import json
 import math
 from typing import Any
 
 import pytest
 
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import (
     Constant,
     Exponential,
@@ -14,12 +17,11 @@ from orthonorm_paper.records.schedules import (
     Steps,
     describe,
     rate,
-    schedule_from_json,
-    schedule_to_json,
 )
 
 CIFAR_VGG = Exponential(final=0.01, epochs=100, every=2)
 IMAGENET = Exponential(final=0.01, epochs=50, ahead=1)
+RUN = Run(experiment="tests", dataset="tiny", model="mlp", method="plain", lr=0.1, epochs=2, batch_size=8)
 ALL = [Constant(), Halve(40), CIFAR_VGG, IMAGENET, Steps((60, 120, 160), 0.2)]
 
 
@@ -54,7 +56,8 @@ def test_wrn_steps_at_its_three_milestones():
 
 @pytest.mark.parametrize("schedule", ALL, ids=lambda s: s.kind + str(getattr(s, "ahead", "")))
 def test_json_gives_the_schedule_back(schedule: Schedule):
-    assert schedule_from_json(schedule_to_json(schedule)) == schedule
+    run = dataclasses.replace(RUN, schedule=schedule)
+    assert Run.from_json(json.loads(json.dumps(run.to_json()))).schedule == schedule
 
 
 @pytest.mark.parametrize("schedule", ALL, ids=lambda s: s.kind + str(getattr(s, "ahead", "")))
@@ -69,24 +72,26 @@ def test_a_schedule_is_described_by_its_numbers():
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("no object", 3, "has a kind, one of constant, halve, exponential, steps; got 3"),
-    ("unknown kind", {"kind": "cosine"}, "got {'kind': 'cosine'}"),
-    ("missing field", {"kind": "halve"}, r"lacks \['every'\]"),
-    ("unknown field", {"kind": "constant", "every": 2}, r"unknown fields \['every'\]"),
-    ("text for a number", {"kind": "halve", "every": "4"}, "of type int, got '4'"),
-    ("true for a number", {"kind": "halve", "every": True}, "of type int, got True"),
-    ("zero epochs", {"kind": "halve", "every": 0}, "whole number of epochs >= 1, got 0"),
-    ("rising", {"kind": "exponential", "final": 1.5, "epochs": 9}, r"in \(0, 1\], got 1.5"),
-    ("infinite", {"kind": "exponential", "final": math.inf, "epochs": 9}, "finite number, got inf"),
-    ("ahead", {"kind": "exponential", "final": 0.1, "epochs": 9, "ahead": -1}, ">= 0, got -1"),
-    ("no list", {"kind": "steps", "milestones": 3, "by": 0.1}, "list of whole numbers, got 3"),
-    ("falling", {"kind": "steps", "milestones": [5, 3], "by": 0.1}, r"rising order, .* got \(5, 3\)"),
-    ("growing", {"kind": "steps", "milestones": [3], "by": 1.5}, r"by of a schedule is a factor in \(0, 1\], got 1.5"),
-    ("no milestone", {"kind": "steps", "milestones": [], "by": 0.1}, "rising order"),
+    ("no object", 3, "schedule .* got 3"),
+    ("unknown kind", {"kind": "cosine"}, "'constant', 'halve', 'exponential', 'steps', got {'kind': 'cosine'}"),
+    ("missing field", {"kind": "halve"}, "halve.every is missing"),
+    ("unknown field", {"kind": "constant", "every": 2}, "constant.every is unknown"),
+    ("text for a number", {"kind": "halve", "every": "4"}, "every .* integer, got '4'"),
+    ("true for a number", {"kind": "halve", "every": True}, "every .* integer, got True"),
+    ("zero epochs", {"kind": "halve", "every": 0}, "every .* 1, got 0"),
+    ("rising", {"kind": "exponential", "final": 1.5, "epochs": 9}, "final .* 1, got 1.5"),
+    ("infinite", {"kind": "exponential", "final": math.inf, "epochs": 9}, "final .* got inf"),
+    ("ahead", {"kind": "exponential", "final": 0.1, "epochs": 9, "ahead": -1}, "ahead .* 0, got -1"),
+    ("no list", {"kind": "steps", "milestones": 3, "by": 0.1}, "milestones .* got 3"),
+    ("falling", {"kind": "steps", "milestones": [5, 3], "by": 0.1}, r"milestones .* rising order, got \(5, 3\)"),
+    ("twice", {"kind": "steps", "milestones": [5, 5], "by": 0.1}, r"milestones .* rising order, got \(5, 5\)"),
+    ("growing", {"kind": "steps", "milestones": [3], "by": 1.5}, "by .* 1, got 1.5"),
+    ("no milestone", {"kind": "steps", "milestones": [], "by": 0.1}, r"milestones .* got \[\]"),
+    ("the zeroth", {"kind": "steps", "milestones": [0, 4], "by": 0.1}, "milestones.0 .* 1, got 0"),
 ]
 
 
 @pytest.mark.parametrize(("data", "message"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
 def test_wrong_input_says_what_was_got(data: Any, message: str):
     with pytest.raises(UserError, match=message):
-        schedule_from_json(data)
+        Run.from_json(RUN.to_json() | {"schedule": data})

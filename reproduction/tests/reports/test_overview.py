@@ -1,6 +1,5 @@
 """The report of everything: one Markdown text and one HTML page from folders of records."""
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from orthonorm_paper.records.files import write_record
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.reports.publish import report_names, write_all, write_report
 from paper_support.html_checks import check_self_contained
+from paper_support.recorded import changed
 from paper_support.recorded_tables import errors_record, seeds_of
 
 RECORDS = [
@@ -80,8 +80,8 @@ def test_each_experiment_has_its_own_report_beside_its_pictures(written: Path):
 
 def test_the_same_records_give_the_same_bytes(written: Path, tmp_path: Path):
     for record in reversed(RECORDS):
-        later = record.header | {"started": "2027-01-01T00:00:00+00:00"}
-        write_record(tmp_path / "results" / record.run.experiment, dataclasses.replace(record, header=later))
+        later = changed(record, started="2027-01-01T00:00:00+00:00")
+        write_record(tmp_path / "results" / record.run.experiment, later)
     write_all(tmp_path / "results", tmp_path / "out")
     files = sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert len(files) == 14

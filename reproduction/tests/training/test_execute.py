@@ -58,7 +58,7 @@ def test_a_run_that_stops_at_any_step_ends_as_if_it_had_not(tiny: MakeRun, tmp_p
     continued = execute(run, tmp_path / "cut", CPU)
     assert continued.outcome_text == "completed"
     assert same(continued, whole)
-    assert (whole.end["resumed"], continued.end["resumed"]) == (0, 1)
+    assert (whole.end.resumed, continued.end.resumed) == (0, 1)
 
 
 def test_a_run_may_stop_at_every_step(tiny: MakeRun, tmp_path: Path):
@@ -69,7 +69,7 @@ def test_a_run_may_stop_at_every_step(tiny: MakeRun, tmp_path: Path):
         stir()
     continued = execute(run, tmp_path / "cut", dataclasses.replace(CPU, checkpoint_seconds=0.0))
     assert same(continued, whole)
-    assert continued.end["resumed"] == 8
+    assert continued.end.resumed == 8
     assert not work_path(tmp_path / "cut", run, ".ckpt").exists()
 
 
@@ -113,8 +113,8 @@ def test_a_checkpoint_that_cannot_be_used_starts_the_run_anew(
     with caplog.at_level(logging.WARNING):
         record = execute(run, tmp_path / "cut", CPU)
     assert same(record, whole)
-    assert record.end["resumed"] == 0
-    assert "start anew" in caplog.text
+    assert record.end.resumed == 0
+    assert "start again" in caplog.text
 
 
 def bare_loop(run: Run) -> list[float]:
@@ -142,9 +142,9 @@ def bare_loop(run: Run) -> list[float]:
 def test_the_engine_trains_as_a_bare_loop_does(tiny: MakeRun, tmp_path: Path):
     run = tiny(momentum=0.9, weight_decay=0.01, epochs=4)
     record = execute(run, tmp_path, CPU)
-    assert [line["train_loss"] for line in record.epochs] == pytest.approx(bare_loop(run), rel=1e-6)
-    assert [line["step"] for line in record.epochs] == [3, 6, 9, 12]
-    assert record.epochs[-1]["train_loss"] < 0.5 * record.epochs[0]["train_loss"]
+    assert [line.train_loss for line in record.epochs] == pytest.approx(bare_loop(run), rel=1e-6)
+    assert [line.step for line in record.epochs] == [3, 6, 9, 12]
+    assert record.epochs[-1].train_loss < 0.5 * record.epochs[0].train_loss
 
 
 def test_errors_are_in_percent_of_the_samples_seen(tiny: MakeRun, tmp_path: Path):
@@ -158,20 +158,20 @@ def test_errors_are_in_percent_of_the_samples_seen(tiny: MakeRun, tmp_path: Path
         indices = torch.cat(list(batch_order(0, 0, 60, 16)))
         wrong_in_training = network(data.train_x[indices]).argmax(1) != data.train_y[indices]
         loss = nn.functional.cross_entropy(network(data.test_x), data.test_y)
-    assert record.epochs[0]["test_error"] == pytest.approx(100 * int(wrong.sum()) / 16)
-    assert record.epochs[0]["train_error"] == pytest.approx(100 * int(wrong_in_training.sum()) / 48)
-    assert record.epochs[0]["test_loss"] == pytest.approx(float(loss), rel=1e-6)
+    assert record.epochs[0].test_error == pytest.approx(100 * int(wrong.sum()) / 16)
+    assert record.epochs[0].train_error == pytest.approx(100 * int(wrong_in_training.sum()) / 48)
+    assert record.epochs[0].test_loss == pytest.approx(float(loss), rel=1e-6)
 
 
 def test_the_rate_follows_the_schedule(tiny: MakeRun, tmp_path: Path):
     record = execute(tiny(lr=0.4, schedule=Halve(2), epochs=5), tmp_path, CPU)
-    assert [line["lr"] for line in record.epochs] == [0.4, 0.4, 0.2, 0.2, 0.1]
+    assert [line.lr for line in record.epochs] == [0.4, 0.4, 0.2, 0.2, 0.1]
 
 
 def test_momentum_restarts_only_where_it_is_asked_to_and_the_rate_changes(tiny: MakeRun, tmp_path: Path):
     def losses(**fields: Any) -> list[float]:
         record = execute(tiny(momentum=0.9, epochs=3, **fields), tmp_path, CPU)
-        return [line["train_loss"] for line in record.epochs]
+        return [line.train_loss for line in record.epochs]
 
     kept, restarted = (losses(schedule=Halve(2), restart_momentum=restart) for restart in (False, True))
     assert restarted[:2] == kept[:2]
@@ -184,16 +184,16 @@ def test_a_run_is_a_function_of_its_seed(tiny: MakeRun, tmp_path: Path):
     stir()
     assert same(execute(tiny(**RICH), tmp_path / "b", CPU), first)
     other = execute(tiny(**RICH, seed=1), tmp_path / "a", CPU)
-    assert other.epochs[0]["train_loss"] != first.epochs[0]["train_loss"]
+    assert other.epochs[0].train_loss != first.epochs[0].train_loss
 
 
 def test_a_loss_past_the_limit_is_an_outcome(tiny: MakeRun, tmp_path: Path):
     run = tiny(lr=1000.0, epochs=4)
     record = execute(run, tmp_path, CPU)
     assert record.outcome == "diverged"
-    assert record.end["step"] == 2
-    assert record.end["loss"] > 1000
-    assert record.end["reason"].endswith("passed 1000")
+    assert record.end.step == 2
+    assert record.end.loss > 1000
+    assert record.end.reason.endswith("passed 1000")
     assert same(read_record(record_path(tmp_path, run)), record)
 
 
@@ -237,9 +237,9 @@ def test_numbers_that_are_not_finite_are_an_outcome(
     monkeypatch.setitem(methods.METHODS, "plain", plain)
     record = execute(tiny(model="breaking", model_args={}, method="plain"), tmp_path, CPU)
     assert record.outcome_text == "diverged at step 7"
-    assert record.end["reason"].startswith(reason)
+    assert record.end.reason.startswith(reason)
     assert len(record.epochs) == 2
-    assert record.end["loss"] is None
+    assert record.end.loss is None
 
 
 # Those for recurrent weights: reproduction/tests/experiments/test_sequences.py.
@@ -254,9 +254,9 @@ def test_every_method_trains(tiny: MakeRun, tmp_path: Path, label: str):
         assert record.outcome in {"completed", "diverged"}
         return
     assert record.outcome == "completed"
-    assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
+    assert record.epochs[-1].train_loss < record.epochs[0].train_loss
     free = label in {"plain", "plain-he", "plain-orthogonal", "WN"}
-    assert (record.epochs[-1]["orthogonality_error"] < 1e-5) is not free
+    assert (record.epochs[-1].orthogonality_error < 1e-5) is not free
 
 
 def test_a_recorded_run_is_read_and_not_trained(tiny: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -311,20 +311,20 @@ def test_threads_are_fixed_during_a_run_and_put_back(tiny: MakeRun, tmp_path: Pa
     before = torch.get_num_threads()
     record = execute(tiny(epochs=1), tmp_path, Settings(device="cpu", threads=2))
     assert seen == [2]
-    assert record.header["threads"] == 2
+    assert record.header.threads == 2
     assert torch.get_num_threads() == before
 
 
 def test_the_header_says_what_may_have_decided_the_result(tiny: MakeRun, tmp_path: Path):
     run = tiny()
     header = execute(run, tmp_path, CPU).header
-    assert Run.from_json(header["run"]) == run
-    assert header["id"] == run.id
-    assert header["data"] == {"description": "synthetic patterns", "digest": "tiny"}
-    assert header["steps_per_epoch"] == 3
-    assert header["parameters"] == 64 * 12 + 12 + 12 * 12 + 12 + 12 * 4 + 4
-    assert header["versions"]["torch"] == torch.__version__
-    assert header["device"].startswith("cpu (")
+    assert header.run == run
+    assert header.id == run.id
+    assert header.data.to_json() == {"description": "synthetic patterns", "digest": "tiny"}
+    assert header.steps_per_epoch == 3
+    assert header.parameters == 64 * 12 + 12 + 12 * 12 + 12 + 12 * 4 + 4
+    assert header.versions["torch"] == torch.__version__
+    assert header.device.startswith("cpu (")
 
 
 WRONG: list[tuple[str, Callable[[MakeRun, Path], object], str]] = [
@@ -337,8 +337,8 @@ WRONG: list[tuple[str, Callable[[MakeRun, Path], object], str]] = [
         lambda make, folder: execute(make(method_args={"group_size": 4}), folder),
         "method plain-he takes no arguments",
     ),
-    ("device", lambda *_: Settings(device="tpu"), "device is auto, cpu or cuda, got 'tpu'"),
-    ("threads", lambda *_: Settings(threads=0), "threads is at least 1, got 0"),
+    ("device", lambda *_: Settings(device="tpu"), "device should be 'auto', 'cpu' or 'cuda', got 'tpu'"),
+    ("threads", lambda *_: Settings(threads=0), "threads should be .* 1, got 0"),
     (
         "folder",
         lambda make, _: execute(make(), Path("/proc/orthonorm")),

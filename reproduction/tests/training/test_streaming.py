@@ -102,12 +102,12 @@ def test_a_run_on_files_ends_as_if_it_had_not_stopped_whoever_reads(pictures: Pa
         assert stopped.outcome_text == f"stopped at step {step}"
     continued = execute(RUN, tmp_path / "cut", dataclasses.replace(settings, workers=2))
     assert same(continued, whole)
-    assert continued.end["resumed"] == 2
-    assert whole.header["data"]["description"] == "images of pictures, 7 classes, 14 to train and 7 to test"
-    assert [line["step"] for line in whole.epochs] == [3, 6]
+    assert continued.end.resumed == 2
+    assert whole.header.data.description == "images of pictures, 7 classes, 14 to train and 7 to test"
+    assert [line.step for line in whole.epochs] == [3, 6]
     last = whole.epochs[-1]
-    assert 0 <= last["test_top5_error"] <= last["test_error"] <= 100
-    assert list(last)[-4:] == ["test_error", "test_top5_error", "orthogonality_error", "seconds"]
+    assert 0 <= last.test_top5_error <= last.test_error <= 100
+    assert list(last.to_json())[-4:] == ["test_error", "orthogonality_error", "seconds", "test_top5_error"]
 
 
 def test_the_top_five_error_is_that_of_the_five_largest_logits(pictures: Path, tmp_path: Path):
@@ -121,8 +121,8 @@ def test_the_top_five_error_is_that_of_the_five_largest_logits(pictures: Path, t
     ).eval()  # fmt: skip
     images = torch.stack([data.test[0, 0, i][0] for i in range(7)])  # pyright: ignore[reportAttributeAccessIssue]
     ranks = (network(images).argsort(1, descending=True) == torch.arange(7)[:, None]).nonzero()[:, 1]
-    assert record.epochs[0]["test_top5_error"] == pytest.approx(100 * float((ranks > 4).float().mean()))
-    assert record.epochs[0]["test_error"] == pytest.approx(100 * float((ranks > 0).float().mean()))
+    assert record.epochs[0].test_top5_error == pytest.approx(100 * float((ranks > 4).float().mean()))
+    assert record.epochs[0].test_error == pytest.approx(100 * float((ranks > 0).float().mean()))
 
 
 def test_an_image_that_cannot_be_read_by_another_process_is_one_line(pictures: Path, tmp_path: Path):

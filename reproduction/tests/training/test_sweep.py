@@ -113,7 +113,7 @@ def test_a_sweep_that_is_killed_continues_to_equal_records(tmp_path: Path):
     sweep(RUNS, whole, CPU)
     assert_same(cut, whole, RUNS)
     # What was killed after a checkpoint was taken up there.
-    resumed = [read_record(record_path(cut, run)).end["resumed"] for run in RUNS]
+    resumed = [read_record(record_path(cut, run)).end.resumed for run in RUNS]
     assert resumed == [1, 0, 1, 0]
 
 
@@ -127,7 +127,7 @@ def test_two_sweeps_on_one_folder_share_the_runs(tmp_path: Path):
     assert [record.run for record in records] == RUNS
     sweep(RUNS, alone, CPU)
     assert_same(both, alone, RUNS)
-    assert all(record.end["resumed"] == 0 for record in records)
+    assert all(record.end.resumed == 0 for record in records)
 
 
 def test_parallel_processes_give_the_same_records(digits: Path, tmp_path: Path):

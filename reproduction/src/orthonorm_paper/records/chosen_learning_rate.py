@@ -41,12 +41,12 @@ def selected(
         >>> from orthonorm_paper.records.run import Run
         >>> run = Run(experiment="vgg-tune", dataset="cifar10-tune", model="vgg", method="OLM", lr=0.1,
         ...           epochs=1, batch_size=256)
-        >>> ends = {"kind": "epoch", "epoch": 1, "test_error": 30.0, "test_loss": 0.9}
-        >>> tried = [
-        ...     Record({"run": run.to_json()}, (ends,), {"outcome": "completed"}),
-        ...     Record({"run": run.to_json() | {"lr": 0.5}}, (ends | {"test_error": 20.0},), {"outcome": "completed"}),
-        ... ]
-        >>> selected(tried)
+        >>> from orthonorm_paper.records.files import End, Epoch, Header
+        >>> def tried(lr: float, error: float) -> Record:
+        ...     header = Header.model_construct(run=dataclasses.replace(run, lr=lr))
+        ...     epoch = Epoch.model_construct(test_error=error, test_loss=0.9)
+        ...     return Record(header, (epoch,), End.model_construct(outcome="completed"))
+        >>> selected([tried(0.1, 30.0), tried(0.5, 20.0)])
         {('cifar10', 'OLM'): 0.5}
     """  # fmt: skip
     groups = candidates(records, by)

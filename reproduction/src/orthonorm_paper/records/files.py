@@ -7,66 +7,63 @@ its name, so that a process killed at any moment leaves nothing that reads as a 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import json
 import math
 import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from orthonorm_paper.exceptions import UserError
+
+from .lines import CLOCK_FIELDS as CLOCK_FIELDS
 from .lines import COMPLETED as COMPLETED
 from .lines import DIVERGED as DIVERGED
-from .lines import OUTCOMES as OUTCOMES
-from .lines import SCHEMA as SCHEMA
 from .lines import STOPPED as STOPPED
+from .lines import End as End
+from .lines import Epoch as Epoch
+from .lines import Header as Header
 from .lines import Line as Line
 from .lines import RecordError as RecordError
-from .lines import check_lines, parse_line
+from .lines import check_whole, parse_line
 from .run import Run
 from .writing import clear, writing
-
-# Note [clock fields]: what two runs of one `Run` may differ in although they did the same. Every
-# other field takes part in the equality of records.
-CLOCK_FIELDS = ("started", "finished", "seconds", "resumed")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record in memory: the lines of its file, checked."""
+    """A record in memory: the lines of its file."""
 
-    header: Line
-    epochs: tuple[Line, ...]
-    end: Line
+    header: Header
+    epochs: tuple[Epoch, ...]
+    end: End
 
-    @functools.cached_property
+    @property
     def run(self) -> Run:
-        """The run that the header describes; read once, as a report asks a hundred times."""
-        return Run.from_json(self.header["run"])
+        """The run that the header describes."""
+        return self.header.run
 
     @property
     def outcome(self) -> str:
-        """One of ``OUTCOMES``."""
-        return self.end["outcome"]
+        """``COMPLETED``, ``DIVERGED`` or ``STOPPED``."""
+        return self.end.outcome
 
     @property
     def outcome_text(self) -> str:
         """The outcome in words: "completed", "diverged at step 12" or "stopped at step 12"."""
         if self.outcome == COMPLETED:
             return COMPLETED
-        return f"{self.outcome} at step {self.end['step']}"
+        return f"{self.outcome} at step {self.end.step}"
 
     @property
     def seconds(self) -> float:
         """Seconds spent in training steps over all epochs recorded."""
-        return sum(line["seconds"] or 0.0 for line in self.epochs)
+        return sum(line.seconds or 0.0 for line in self.epochs)
 
     def last(self, field: str) -> float | None:
         """Value of a field in the last epoch; None before the first one or where it was not finite."""
-        return self.epochs[-1][field] if self.epochs else None
+        return getattr(self.epochs[-1], field) if self.epochs else None
 
     def final(self, field: str) -> float:
         """Value of a field in the last epoch; infinite where it was not finite, or the run diverged."""
@@ -78,39 +75,9 @@ class Record:
         return [self.header, *self.epochs, self.end]
 
 
-def strict(value: Any) -> Any:
-    """The same JSON value with every non-finite number as None.
-
-    Example:
-        >>> strict({"train_loss": float("inf"), "lr": 0.1})
-        {'train_loss': None, 'lr': 0.1}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [strict(item) for item in value]
-    return value
-
-
-def without_clock(value: Any) -> Any:
-    """The same JSON value without ``CLOCK_FIELDS``, at any depth."""
-    if isinstance(value, dict):
-        return {k: without_clock(item) for k, item in value.items() if k not in CLOCK_FIELDS}
-    if isinstance(value, (list, tuple)):
-        return [without_clock(item) for item in value]
-    return value
-
-
 def same(a: Record, b: Record) -> bool:
-    """Whether two records agree outside the clock fields."""
-    return without_clock(a.lines()) == without_clock(b.lines())
-
-
-def dumps(line: Line) -> str:
-    """One line of a record: strict JSON, without the newline."""
-    return json.dumps(strict(line), allow_nan=False, ensure_ascii=False)
+    """Whether two records agree outside the clock fields: Note [clock fields]."""
+    return [line.to_json(clock=False) for line in a.lines()] == [line.to_json(clock=False) for line in b.lines()]
 
 
 def record_path(folder: Path, run: Run) -> Path:
@@ -135,27 +102,23 @@ class RecordWriter:
     def __init__(self, folder: Path, run: Run, lines: Iterable[Line]) -> None:
         self.final: Path = record_path(folder, run)
         self.part: Path = work_path(folder, run, ".jsonl.part")
-        self.lines: list[Line] = list(lines)
         with writing(self.part):
             self.part.parent.mkdir(parents=True, exist_ok=True)
             self._file = clear(self.part).open("x", encoding="utf-8")
-            try:
-                self._append(self.lines)
-            except OSError:
-                self.close()
-                raise
+        try:
+            for line in lines:
+                self.write(line)
+        except UserError:
+            self.close()
+            raise
 
     def write(self, line: Line) -> None:
-        """Append the line of an epoch."""
-        self.lines.append(line)
+        """Append a line."""
         with writing(self.part):
-            self._append([line])
+            self._file.write(line.text() + "\n")
+            self._file.flush()
 
-    def _append(self, lines: Iterable[Line]) -> None:
-        self._file.writelines(dumps(line) + "\n" for line in lines)
-        self._file.flush()
-
-    def finish(self, end: Line) -> Path:
+    def finish(self, end: End) -> Path:
         """Append the end and give the file its name; returns the path of the record."""
         self.write(end)
         with writing(self.final):
@@ -179,7 +142,7 @@ def write_record(folder: Path, record: Record) -> Path:
 
 def text_of(record: Record) -> str:
     """The lines of a record's file."""
-    return "".join(dumps(line) + "\n" for line in record.lines())
+    return "".join(line.text() + "\n" for line in record.lines())
 
 
 def write_whole(path: Path, content: bytes) -> Path:
@@ -223,14 +186,13 @@ def parse_records(path: Path, content: bytes, *, several: bool) -> list[Record]:
         text = content.decode()
     except UnicodeDecodeError:
         raise RecordError(f"record {path} is not UTF-8: delete it and run again") from None
+    if text and not text.endswith("\n"):
+        raise RecordError(f"{path} has no end: the run was cut off; delete the file and run again")
     lines = [parse_line(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line]
-    headers = [0, *(place for place, line in enumerate(lines) if several and place and line["kind"] == "header")]
-    found = []
-    for begin, end in itertools.pairwise([*headers, len(lines)]):
-        own = lines[begin:end]
-        check_lines(path, own, ends_in_newline=end < len(lines) or text.endswith("\n"))
-        found.append(Record(header=own[0], epochs=tuple(own[1:-1]), end=own[-1]))
-    return found
+    headers = (place for place, line in enumerate(lines) if several and place and isinstance(line, Header))
+    return [
+        Record(*check_whole(path, lines[begin:end])) for begin, end in itertools.pairwise([0, *headers, len(lines)])
+    ]
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,168 +1,161 @@
-"""The lines of a record's file as data: strict JSON, and of the types that reports count on."""
+"""The lines of a record: a header, a line an epoch and an end, each checked when it is made or read."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from orthonorm_paper.exceptions import UserError
 
+from .checked import Positive, Whole, one_line
 from .run import Run
 
 SCHEMA = 1
 
-COMPLETED, DIVERGED, STOPPED = "completed", "diverged", "stopped"
-OUTCOMES = (COMPLETED, DIVERGED, STOPPED)
+Outcome = Literal["completed", "diverged", "stopped"]
+COMPLETED, DIVERGED, STOPPED = get_args(Outcome)
 
-Line = dict[str, Any]
+# Note [clock fields]: what two runs of one `Run` may differ in although they did the same. Every
+# other field takes part in the equality of records.
+CLOCK_FIELDS = {"started", "finished", "seconds", "resumed"}
 
-# Of whole numbers in a record: seeds have 64 bits.
-_DIGITS = 20
+# A number that was measured; None where it was not finite, as JSON has no word for that.
+Measured = Annotated[float | None, Field(allow_inf_nan=False)]
+Count = Annotated[Whole, Field(lt=2**63)]
+
+_CURE = "delete the file and run again, or upgrade orthonorm if a later version wrote it"
 
 
 class RecordError(UserError):
     """A record that is broken, incomplete or newer than this version; the text names file and cure."""
 
 
-def parse_line(path: Path, number: int, line: str) -> Line:
-    """One line of a record's file.
+class _Line(BaseModel):
+    # What a later version adds is kept.
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False)
 
-    Args:
-        path: the file, for messages.
-        number: of the line.
-        line: its text.
+    def to_json(self, *, clock: bool = True) -> dict[str, Any]:
+        """All fields as JSON values, with or without the clock fields."""
+        return self.model_dump(mode="json", by_alias=True, exclude=None if clock else CLOCK_FIELDS)
+
+    def text(self) -> str:
+        """The line of the file: strict JSON, without the newline."""
+        return json.dumps(self.to_json(), allow_nan=False, ensure_ascii=False)
+
+
+class Data(_Line):
+    """The data set of a run: in words, and the digest of its content."""
+
+    description: str
+    digest: str
+
+
+class Header(_Line):
+    """The run, and what else may have decided its result.
+
+    ``devices`` (a text for each number of them that the run has had) and ``memory_format`` are there only where they
+    are not one device and torch's own format.
+    """
+
+    kind: Literal["header"] = "header"
+    schema_: int = Field(default=SCHEMA, alias="schema", ge=1)
+    id: str
+    run: Run
+    data: Data
+    steps_per_epoch: Count
+    parameters: Count
+    versions: dict[str, str]
+    commit: str | None = None
+    device: str
+    devices: tuple[str, ...] | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
+    memory_format: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    threads: Count
+    started: str
+
+    @field_validator("schema_")
+    @classmethod
+    def _known(cls, schema: int) -> int:
+        if schema > SCHEMA:
+            raise ValueError(f"is {schema}, this version reads up to {SCHEMA}: upgrade orthonorm")
+        return schema
+
+
+class Epoch(_Line):
+    """What an epoch ended with; other errors than the first, or what a later version measures, are numbers too."""
+
+    __pydantic_extra__: dict[str, Measured]
+
+    kind: Literal["epoch"] = "epoch"
+    epoch: Positive
+    step: Count
+    lr: float
+    train_loss: Measured
+    train_error: Measured = None
+    test_loss: Measured = None
+    test_error: Measured
+    orthogonality_error: Measured
+    seconds: Measured
+
+
+class End(_Line):
+    """How a run ended."""
+
+    kind: Literal["end"] = "end"
+    outcome: Outcome
+    reason: str | None = None
+    loss: Measured = None
+    step: Count
+    finished: str | None = None
+    resumed: Count = 0
+
+
+Line = Header | Epoch | End
+
+_LINE = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def finite(value: float | None) -> float | None:
+    """A measured number for a line: None where it is not finite.
+
+    Example:
+        >>> finite(float("inf")), finite(0.1)
+        (None, 0.1)
+    """
+    return None if value is None or not math.isfinite(value) else value
+
+
+def parse_line(path: Path, number: int, text: str) -> Line:
+    """A line of a record's file, by its number.
 
     Raises:
-        RecordError: not strict JSON, a number past all bounds, no line of a record, or a field of a wrong type.
+        RecordError: not JSON, no line of a record, or a field of a wrong type; it names file, line, field and value.
     """
     try:
-        data = json.loads(line, parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}, line {number}: not strict JSON ({error}): delete the file and run again") from None
-    if not isinstance(data, dict) or data.get("kind") not in [*_FIELDS]:
-        raise RecordError(f"{path}, line {number}: not a line of a record, got {line[:60]!r}")
-    return data
+        return _LINE.validate_json(text)
+    except ValidationError as error:
+        raise RecordError(f"{path}, line {number}: {one_line(error)}; {_CURE}") from None
 
 
-def check_lines(path: Path, lines: Sequence[Line], *, ends_in_newline: bool) -> None:
-    """Check that lines are one whole record.
+def check_whole(path: Path, lines: Sequence[Line]) -> tuple[Header, tuple[Epoch, ...], End]:
+    """The parts of one whole record.
 
     Raises:
-        RecordError: no header or no end, a newer schema, a header that describes no run, epochs missing, a field
-            missing or of a wrong type.
+        RecordError: no header or no end, one of them in the middle, or an epoch that is missing.
     """
-    if not lines or lines[0]["kind"] != "header":
+    first, last, middle = lines[:1], lines[1:][-1:], lines[1:-1]
+    if not first or not isinstance(first[0], Header):
         raise RecordError(f"{path} does not begin with a header: it is not a record")
-    schema = lines[0].get("schema")
-    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
-        raise RecordError(f"{path} has no schema number in its header, got {schema!r}")
-    if schema > SCHEMA:
-        raise RecordError(f"{path} has schema {schema}, this version reads up to {SCHEMA}: upgrade orthonorm")
-    if lines[-1]["kind"] != "end" or not ends_in_newline:
+    if not last or not isinstance(last[0], End):
         raise RecordError(f"{path} has no end: the run was cut off; delete the file and run again")
-    if any(line["kind"] != "epoch" for line in lines[1:-1]):
+    epochs = tuple(line for line in middle if isinstance(line, Epoch))
+    if len(epochs) < len(middle):
         raise RecordError(f"{path} has a header or an end in the middle: it is not one record")
-    epochs = [line.get("epoch") for line in lines[1:-1]]
-    if epochs != list(range(1, len(epochs) + 1)):
-        raise RecordError(f"{path} has epochs {str(epochs)[:60]}, expected 1 to {len(epochs)}")
-    if lines[-1].get("outcome") not in OUTCOMES:
-        raise RecordError(f"{path} ends with the outcome {lines[-1].get('outcome')!r}")
-    try:
-        Run.from_json(lines[0].get("run"))
-    except UserError as error:
-        raise RecordError(f"{path} describes no run that this version knows: {error}") from None
-    for line in lines:
-        _check_fields(path, line)
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:_DIGITS]} is no finite number")
-    return value
-
-
-def _integer(text: str) -> int:
-    if len(text) > _DIGITS:
-        raise ValueError(f"{text[:_DIGITS]}... has more than {_DIGITS} digits")
-    return int(text)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _or_null(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or check(value)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(map(_is_text, value))
-
-
-def _is_data(value: Any) -> bool:
-    return isinstance(value, dict) and _is_text(value.get("description")) and _is_text(value.get("digest"))
-
-
-def _are_versions(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-# Of each kind of line: the fields that reports read, and what their values are.
-_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
-    "header": {
-        "id": _is_text,
-        "data": _is_data,
-        "steps_per_epoch": _is_count,
-        "parameters": _is_count,
-        "versions": _are_versions,
-        "device": _is_text,
-        "threads": _is_count,
-    },
-    "epoch": {
-        "step": _is_count,
-        "lr": _is_number,
-        "train_loss": _or_null(_is_number),
-        "test_error": _or_null(_is_number),
-        "orthogonality_error": _or_null(_is_number),
-        "seconds": _or_null(_is_number),
-    },
-    "end": {"step": _is_count},
-}
-_OPTIONAL: dict[str, dict[str, Callable[[Any], bool]]] = {
-    "header": {"devices": _are_texts, "memory_format": _is_text, "commit": _or_null(_is_text)},
-    "epoch": {},
-    "end": {"reason": _or_null(_is_text), "loss": _or_null(_is_number), "resumed": _is_count},
-}
-
-
-def _check_fields(path: Path, line: Line) -> None:
-    kind = line["kind"]
-    where = f"{path}, epoch {line['epoch']}" if kind == "epoch" else f"{path}, {kind}"
-    needed, optional = _FIELDS[kind], dict(_OPTIONAL[kind])
-    if kind == "epoch":
-        # Other errors than the first, or what a later version measures: numbers too.
-        optional |= {name: _or_null(_is_number) for name in line.keys() - {"kind"} - needed.keys()}
-    missing = sorted(needed.keys() - line.keys())
-    if missing:
-        raise RecordError(f"{where} lacks {', '.join(missing)}: delete the file and run again")
-    for name, right in (needed | optional).items():
-        if name in line and not right(line[name]):
-            raise RecordError(
-                f"{where}: {name} is of a wrong type, got {str(line[name])[:60]!r}: delete the file and run again"
-            )
+    numbers = [line.epoch for line in epochs]
+    if numbers != list(range(1, len(epochs) + 1)):
+        raise RecordError(f"{path} has epochs {str(numbers)[:60]}, expected 1 to {len(epochs)}")
+    return first[0], epochs, last[0]

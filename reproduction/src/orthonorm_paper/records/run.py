@@ -8,22 +8,45 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from orthonorm_paper.exceptions import UserError
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, TypeAdapter
 
-from .json_fields import fields_from_json
-from .schedules import SCHEDULES, Constant, Schedule, schedule_from_json, schedule_to_json
+from .checked import NotNegative, Positive, Switch, Whole, checked, in_one_line
+from .schedules import Constant, Schedule
 
 Scalar = str | int | float | bool
 Arguments = tuple[tuple[str, Scalar], ...]
+Optimizer = Literal["sgd", "adam"]
+Precision = Literal["32-true", "64-true", "16-mixed", "bf16-mixed"]
+PRECISIONS: tuple[str, ...] = get_args(Precision)
 
-OPTIMIZERS = ("sgd", "adam")
-PRECISIONS = ("32-true", "64-true", "16-mixed", "bf16-mixed")
+
+def _name(value: str) -> str:
+    # It becomes part of file names, and is shown on terminals and pages.
+    if value != value.strip() or not value.isprintable():
+        raise ValueError(f"should be printable characters without spaces around them, got {value!r}")
+    return value
 
 
-@dataclass(frozen=True, kw_only=True)
+def _pairs(value: Any) -> Arguments:
+    try:
+        pairs = dict(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"should be a mapping of names to values, got {value!r}") from None
+    for key, item in pairs.items():
+        finite = not isinstance(item, float) or math.isfinite(item)
+        if not isinstance(key, str) or not isinstance(item, (str, int, float, bool)) or not finite:
+            raise ValueError(f"should map names to texts, finite numbers or true/false, got {key!r}: {item!r}")
+    return tuple(sorted(pairs.items()))
+
+
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=100), AfterValidator(_name)]
+# Given as a mapping or as pairs, kept as sorted pairs, and an object in JSON.
+Given = Annotated[Arguments | Mapping[str, Scalar], PlainValidator(_pairs), PlainSerializer(dict)]
+
+
+@checked(kw_only=True)
 class Run:
     """One training run: two runs with equal fields give equal records on one machine.
 
@@ -66,43 +89,25 @@ class Run:
         'OLM-mlp8-b256-lr0.2-s0-0b478e6b'
     """
 
-    experiment: str
-    dataset: str
-    model: str
-    model_args: Arguments | Mapping[str, Scalar] = ()
-    method: str
-    method_args: Arguments | Mapping[str, Scalar] = ()
-    optimizer: str = "sgd"
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    restart_momentum: bool = False
-    lr: float
+    experiment: Name
+    dataset: Name
+    model: Name
+    model_args: Given = ()
+    method: Name
+    method_args: Given = ()
+    optimizer: Optimizer = "sgd"
+    momentum: NotNegative = 0.0
+    nesterov: Switch = False
+    weight_decay: NotNegative = 0.0
+    restart_momentum: Switch = False
+    lr: NotNegative
     schedule: Schedule = Constant()
-    epochs: int
-    batch_size: int
-    augment: str = "none"
-    precision: str = "32-true"
-    seed: int = 0
-    loss_limit: float = 1000.0
-
-    def __post_init__(self) -> None:
-        for name in ("experiment", "dataset", "model", "method", "augment"):
-            _check_name(name, getattr(self, name))
-        for name in ("model_args", "method_args"):
-            object.__setattr__(self, name, _pairs(name, getattr(self, name)))
-        for name, low in (("momentum", 0.0), ("weight_decay", 0.0), ("lr", 0.0)):
-            object.__setattr__(self, name, _number(name, getattr(self, name), low))
-        object.__setattr__(self, "loss_limit", _number("loss_limit", self.loss_limit, 0.0))
-        for name, low in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
-            _check_integer(name, getattr(self, name), low)
-        for name in ("nesterov", "restart_momentum"):
-            if not isinstance(getattr(self, name), bool):
-                raise UserError(f"{name} is true or false, got {getattr(self, name)!r}")
-        _check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        _check_choice("precision", self.precision, PRECISIONS)
-        if not isinstance(self.schedule, tuple(SCHEDULES.values())):
-            raise UserError(f"schedule is one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
+    epochs: Positive
+    batch_size: Positive
+    augment: Name = "none"
+    precision: Precision = "32-true"
+    seed: Whole = 0
+    loss_limit: NotNegative = 1000.0
 
     @property
     def model_arguments(self) -> dict[str, Scalar]:
@@ -150,12 +155,7 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON values."""
-        data: dict[str, Any] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return data | {
-            "model_args": self.model_arguments,
-            "method_args": self.method_arguments,
-            "schedule": schedule_to_json(self.schedule),
-        }
+        return _RUN.dump_python(self, mode="json")
 
     @classmethod
     def from_json(cls, data: Any) -> Run:
@@ -164,45 +164,7 @@ class Run:
         Raises:
             UserError: not an object, or a field unknown, missing or of a wrong type.
         """
-        given = fields_from_json(cls, data, "run")
-        if "schedule" in given:
-            given["schedule"] = schedule_from_json(given["schedule"])
-        for name in ("model_args", "method_args"):
-            if name in given:
-                given[name] = _pairs(name, given[name])
-        return cls(**given)
+        return in_one_line("Run", _RUN.validate_python, data)
 
 
-def _check_name(name: str, value: object) -> None:
-    # It becomes part of file names, and is shown on terminals and pages.
-    if not isinstance(value, str) or value != value.strip() or not 1 <= len(value) <= 100 or not value.isprintable():
-        raise UserError(f"{name} is a name of 1 to 100 printable characters, got {str(value)[:101]!r}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{name} is one of {', '.join(choices)}, got {value!r}")
-
-
-def _check_integer(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise UserError(f"{name} is a whole number >= {low}, got {value!r}")
-
-
-def _number(name: str, value: Any, low: float) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < low:
-        raise UserError(f"{name} is a finite number >= {low:g}, got {value!r}")
-    return float(value)
-
-
-def _pairs(name: str, value: Any) -> Arguments:
-    try:
-        pairs = dict(value)
-    except (TypeError, ValueError):
-        raise UserError(f"{name} is a mapping of names to values, got {value!r}") from None
-    for key, item in pairs.items():
-        finite = not isinstance(item, float) or math.isfinite(item)
-        if not isinstance(key, str) or not isinstance(item, (str, int, float, bool)) or not finite:
-            raise UserError(f"{name} maps names to texts, finite numbers or true/false, got {key!r}: {item!r}")
-    return tuple(sorted(pairs.items()))
+_RUN: TypeAdapter[Run] = TypeAdapter(Run)

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import field
+from typing import Annotated, Literal
 
-from orthonorm_paper.exceptions import UserError
+from pydantic import Field
 
-from .json_fields import fields_from_json
+from .checked import Positive, Whole, checked
 
-
-def _positive_integer(schedule: object, name: str) -> None:
-    value = getattr(schedule, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UserError(f"{name} of a schedule is a whole number of epochs >= 1, got {value!r}")
+Factor = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 
 
-def _factor(schedule: object, name: str) -> None:
-    value = getattr(schedule, name)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1:
-        raise UserError(f"{name} of a schedule is a factor in (0, 1], got {value!r}")
-    object.__setattr__(schedule, name, float(value))
-
-
-@dataclass(frozen=True)
+@checked()
 class Constant:
     """The rate stays as it is: factor 1."""
 
-    kind: ClassVar[str] = "constant"
+    kind: Literal["constant"] = field(default="constant", kw_only=True, repr=False)
 
     def factor(self, epoch: int) -> float:
         """1 for every epoch."""
         return 1.0
 
 
-@dataclass(frozen=True)
+@checked()
 class Halve:
     """Half the rate every ``every`` epochs: factor ``2^-(epoch // every)``."""
 
-    every: int
-    kind: ClassVar[str] = "halve"
-
-    def __post_init__(self) -> None:
-        _positive_integer(self, "every")
+    kind: Literal["halve"] = field(default="halve", kw_only=True, repr=False)
+    every: Positive
 
     def factor(self, epoch: int) -> float:
         """Factor in the epoch numbered from 0."""
         return 0.5 ** (epoch // self.every)
 
 
-@dataclass(frozen=True)
+@checked()
 class Exponential:
     """Towards ``final`` over ``epochs``, in steps of ``every``: ``final^(k / epochs)``.
 
@@ -59,18 +43,11 @@ class Exponential:
     epoch begin one step down, as the ImageNet schedule ``0.1 * 100^(-e/50)``, e from 1, does.
     """
 
-    final: float
-    epochs: int
-    every: int = 1
-    ahead: int = 0
-    kind: ClassVar[str] = "exponential"
-
-    def __post_init__(self) -> None:
-        _factor(self, "final")
-        _positive_integer(self, "epochs")
-        _positive_integer(self, "every")
-        if isinstance(self.ahead, bool) or not isinstance(self.ahead, int) or self.ahead < 0:
-            raise UserError(f"ahead is a whole number of epochs >= 0, got {self.ahead!r}")
+    kind: Literal["exponential"] = field(default="exponential", kw_only=True, repr=False)
+    final: Factor
+    epochs: Positive
+    every: Positive = 1
+    ahead: Whole = 0
 
     def factor(self, epoch: int) -> float:
         """Factor in the epoch numbered from 0."""
@@ -78,29 +55,24 @@ class Exponential:
         return self.final ** (steps / self.epochs)
 
 
-@dataclass(frozen=True)
+@checked()
 class Steps:
     """Times ``by`` at each milestone: factor ``by^(milestones passed)``."""
 
-    milestones: tuple[int, ...]
-    by: float
-    kind: ClassVar[str] = "steps"
+    kind: Literal["steps"] = field(default="steps", kw_only=True, repr=False)
+    milestones: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    by: Factor
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "milestones", tuple(self.milestones))
-        _factor(self, "by")
-        integers = all(isinstance(m, int) and not isinstance(m, bool) for m in self.milestones)
-        rising = integers and all(a < b for a, b in zip((0, *self.milestones), self.milestones, strict=False))
-        if not self.milestones or not rising:
-            raise UserError(f"milestones are epochs in rising order, the first >= 1, got {self.milestones!r}")
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise ValueError(f"milestones are epochs in rising order, got {self.milestones}")
 
     def factor(self, epoch: int) -> float:
         """Factor in the epoch numbered from 0."""
         return self.by ** sum(epoch >= milestone for milestone in self.milestones)
 
 
-Schedule = Constant | Halve | Exponential | Steps
-SCHEDULES: dict[str, type[Schedule]] = {kind.kind: kind for kind in (Constant, Halve, Exponential, Steps)}
+Schedule = Annotated[Constant | Halve | Exponential | Steps, Field(discriminator="kind")]
 
 
 def rate(schedule: Schedule, lr: float, epoch: int) -> float:
@@ -111,28 +83,6 @@ def rate(schedule: Schedule, lr: float, epoch: int) -> float:
         [0.1, 0.1, 0.05, 0.025]
     """
     return lr * schedule.factor(epoch)
-
-
-def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
-    """Dictionary of JSON values, with the kind beside the fields."""
-    fields = dataclasses.asdict(schedule)
-    return {"kind": schedule.kind} | {
-        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
-    }
-
-
-def schedule_from_json(data: Any) -> Schedule:
-    """Schedule that ``schedule_to_json`` wrote; a wrong kind or field is a ``UserError``.
-
-    Example:
-        >>> schedule_from_json({"kind": "steps", "milestones": [60, 120, 160], "by": 0.2})
-        Steps(milestones=(60, 120, 160), by=0.2)
-    """
-    if not isinstance(data, dict) or data.get("kind") not in SCHEDULES:
-        raise UserError(f"a schedule has a kind, one of {', '.join(SCHEDULES)}; got {data!r}")
-    kind = SCHEDULES[data["kind"]]
-    given = {name: value for name, value in data.items() if name != "kind"}
-    return kind(**fields_from_json(kind, given, f"schedule {kind.kind}"))
 
 
 def describe(schedule: Schedule) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.files import Header, Record
 from orthonorm_paper.records.schedules import describe
 
 
@@ -50,9 +50,9 @@ def belonging(records: Sequence[Record], figure: Mapping[str, Any]) -> list[Reco
 
 def budget(records: Sequence[Record]) -> str:
     """Data set, epochs, steps, schedule and seeds that records have, as they say it themselves."""
-    data = sorted({record.header["data"]["description"] for record in records})
+    data = sorted({record.header.data.description for record in records})
     lengths = dict.fromkeys(
-        f"batch {record.run.batch_size}: {record.run.epochs} epochs of {record.header['steps_per_epoch']} steps, "
+        f"batch {record.run.batch_size}: {record.run.epochs} epochs of {record.header.steps_per_epoch} steps, "
         + describe(record.run.schedule)
         for record in sorted(records, key=lambda record: -record.run.batch_size)
     )
@@ -64,8 +64,8 @@ def budget(records: Sequence[Record]) -> str:
 def circumstances(records: Sequence[Record]) -> list[str]:
     """Budget, versions and devices of some records, a line each."""
     headers = [record.header for record in records]
-    versions = sorted({", ".join(f"{k} {v}" for k, v in h["versions"].items()) for h in headers})
-    devices = sorted({f"{machine(h)}, {h['threads']} thread(s) a run" for h in headers})
+    versions = sorted({", ".join(f"{k} {v}" for k, v in h.versions.items()) for h in headers})
+    devices = sorted({f"{machine(h)}, {h.threads} thread(s) a run" for h in headers})
     return [
         f"Data and budget: {budget(records)}",
         f"Versions: {'; '.join(versions)}",
@@ -73,13 +73,14 @@ def circumstances(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def machine(header: Mapping[str, Any]) -> str:
+def machine(header: Header) -> str:
     """Device of a run with what decides its speed: how many there were, and the memory format if it is not torch's own.
 
     Example:
-        >>> machine({"device": "cuda (a card)", "devices": ["4 (ddp)"], "memory_format": "channels_last"})
+        >>> given = {"device": "cuda (a card)", "devices": ("4 (ddp)",), "memory_format": "channels_last"}
+        >>> machine(Header.model_construct(**given))
         'cuda (a card), devices: 4 (ddp), channels_last'
     """
-    devices = f", devices: {', then '.join(header['devices'])}" if "devices" in header else ""
-    memory_format = f", {header['memory_format']}" if "memory_format" in header else ""
-    return header["device"] + devices + memory_format
+    devices = f", devices: {', then '.join(header.devices)}" if header.devices else ""
+    memory_format = f", {header.memory_format}" if header.memory_format else ""
+    return header.device + devices + memory_format

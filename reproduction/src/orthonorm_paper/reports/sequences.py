@@ -102,7 +102,7 @@ def _row(method: str, own: Sequence[Cell]) -> tuple[str, ...]:
     if top is None:
         return (method, *[DASH] * 6, ", ".join(diverged) if there else DASH)
     error = max(float(record.last("orthogonality_error") or 0.0) for record in top.records)
-    milliseconds = 1000 * epoch_seconds(own, method) / top.records[0].header["steps_per_epoch"]
+    milliseconds = 1000 * epoch_seconds(own, method) / top.records[0].header.steps_per_epoch
     return (
         method,
         f"{top.run.lr:g}",
@@ -136,7 +136,7 @@ def _draw_cell(row: Sequence[Axes], cell: Cell, seconds: float) -> None:
     values = list(zip(*curves, strict=True))
     numbers = range(1, len(values) + 1)
     colour = COLOURS[METHODS.index(cell.run.method)]
-    units = cell.records[0].header["steps_per_epoch"], seconds
+    units = cell.records[0].header.steps_per_epoch, seconds
     for axis, unit in zip(row, units, strict=True):
         x = [unit * number for number in numbers]
         label = f"{cell.run.method.removeprefix('recurrent-')}, {cell.run.lr:g}"

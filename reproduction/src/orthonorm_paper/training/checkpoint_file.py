@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import os
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.types import _PATH
 
-from orthonorm_paper.records.files import Line, without_clock
+from orthonorm_paper.records.lines import Epoch, Header, parse_line
 from orthonorm_paper.records.writing import clear
 
 # Note [the digest of a checkpoint]: torch's format has a checksum of each tensor, but of neither its table of contents
@@ -53,33 +52,30 @@ def check_whole(path: Path) -> None:
         raise ValueError("it is not a whole checkpoint: its digest is not that of its content")
 
 
-def lines_of(checkpoint: Path, first: Line) -> list[Line]:
-    """Lines that a checkpoint holds, if it is whole and was written by a run like this one."""
+def begun(checkpoint: Path, header: Header) -> tuple[Header, tuple[Epoch, ...]] | None:
+    """Header and epochs that a checkpoint holds, if it is whole and was written by a run like the header's.
+
+    Devices may be others: the header then has those of now behind those of before.
+    """
     if not checkpoint.exists():
-        return []
+        return None
     try:
         check_whole(checkpoint)
         state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        lines = [json.loads(line) for line in state["record"]["lines"]]
-        recorded = _but_devices(lines[0])
-    except Exception as error:  # whatever is wrong with it, the run starts anew
+        lines = [parse_line(checkpoint, number, line) for number, line in enumerate(state["record"]["lines"], 1)]
+        before, epochs = lines[0], tuple(line for line in lines if isinstance(line, Epoch))
+    except Exception as error:  # whatever is wrong with it, the run starts again
         # torch's own text advises to run what the file holds.
         reason = "it holds more than numbers" if isinstance(error, UnpicklingError) else error
-        logging.getLogger(__name__).warning("%s is not usable (%s): start anew", checkpoint, reason)
-        return []
-    first = json.loads(json.dumps(first))
-    if recorded == _but_devices(first):
-        return [_with_devices(lines[0], first), *lines[1:]]
-    logging.getLogger(__name__).warning("%s is of another version or machine: start anew", checkpoint)
-    return []
+        logging.getLogger(__name__).warning("%s is not usable (%s): start again", checkpoint, reason)
+        return None
+    if not isinstance(before, Header) or _but_devices(before) != _but_devices(header):
+        logging.getLogger(__name__).warning("%s is of another version or machine: start again", checkpoint)
+        return None
+    # One device alone is not said, unless there were others.
+    old, new = before.devices or ("1",), header.devices or ("1",)
+    return before if old[-1:] == new else before.model_copy(update={"devices": old + new}), epochs
 
 
-def _but_devices(header: Line) -> Line:
-    return without_clock({name: value for name, value in header.items() if name != "devices"})
-
-
-def _with_devices(header: Line, now: Line) -> Line:
-    """The header with the devices of now behind those it has, if they are others; one device alone is not said."""
-    alone = ["1"]
-    before, here = header.get("devices", alone), now.get("devices", alone)
-    return header if before[-1:] == here else header | {"devices": [*before, *here]}
+def _but_devices(header: Header) -> dict[str, Any]:
+    return header.model_copy(update={"devices": None}).to_json(clock=False)

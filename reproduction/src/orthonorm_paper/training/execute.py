@@ -6,10 +6,9 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import filelock
-import lightning.pytorch as pl
 import torch
 from torch import nn
 
@@ -22,25 +21,25 @@ from orthonorm_paper.records.files import (
     COMPLETED,
     DIVERGED,
     STOPPED,
-    Line,
+    End,
     Record,
     RecordWriter,
-    read_record,
     work_path,
 )
 from orthonorm_paper.records.folders import find_record
+from orthonorm_paper.records.lines import Outcome, finite
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.writing import clear, writing
 
 from . import ranks
 from .batch_norm import share_batch_norm
-from .checkpoint_file import lines_of
+from .checkpoint_file import begun
 from .launch import launch
 from .lightning_module import Diverged, TrainingModule
 from .loader import EpochLoader
 from .random_state import seed_everything
-from .record_header import header, now
-from .recorder import Recorder, Stopped, Unwritten
+from .record_header import header_of, now
+from .recorder import Recorder, Stopped
 from .settings import Settings as Settings
 from .streaming import StreamingLoader
 from .trainer import make_trainer, quiet
@@ -87,16 +86,8 @@ def execute(run: Run, folder: Path, settings: Settings | None = None, *, wait: b
         assert record is not None
         return record
     ranks.join(settings)
-    lock = filelock.FileLock(work_path(folder, run, ".lock"))
-    try:
-        # What the first process finds is what all do.
-        while (found := ranks.agree(lambda: _claim(run, folder, lock, wait))) == "held" and wait:
-            pass
-        if found == "held":
-            raise Busy(f"{run.id} is being run by another process")
-        return found if isinstance(found, Record) else _train(run, folder, settings)
-    finally:
-        lock.release()
+    with _claimed(run, folder, wait) as record:
+        return record or _train(run, folder, settings)
 
 
 def _of_task(task: tuple[Run, Path, Settings, bool]) -> Record:
@@ -104,17 +95,30 @@ def _of_task(task: tuple[Run, Path, Settings, bool]) -> Record:
     return execute(run, folder, settings, wait=wait)
 
 
-def _claim(run: Run, folder: Path, lock: filelock.BaseFileLock, wait: bool) -> Record | Literal["held", "ours"]:
-    """The record of a run that has one; else whether it is "held" by another process, or from now on "ours"."""
-    if (record := _recorded(run, folder)) is not None:
-        return record
-    check_writable(folder)
-    with writing(Path(lock.lock_file)):
-        try:
-            lock.acquire(timeout=_ASK_EVERY if wait else 0)
-        except filelock.Timeout:
-            return "held"
-    return _recorded(run, folder) or "ours"
+@contextlib.contextmanager
+def _claimed(run: Run, folder: Path, wait: bool) -> Iterator[Record | None]:
+    """The record of a run that has one; else None, and the run is held against other processes inside."""
+    lock = filelock.FileLock(work_path(folder, run, ".lock"))
+
+    def claim() -> Record | Literal["held", "ours"]:
+        if (record := _recorded(run, folder)) is not None:
+            return record
+        check_writable(folder)
+        with writing(Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=_ASK_EVERY if wait else 0)
+            except filelock.Timeout:
+                return "held"
+        return _recorded(run, folder) or "ours"
+
+    try:
+        # What the first process finds is what all do.
+        while (found := ranks.agree(claim)) == "held":
+            if not wait:
+                raise Busy(f"{run.id} is being run by another process")
+        yield found if isinstance(found, Record) else None
+    finally:
+        lock.release()
 
 
 def _recorded(run: Run, folder: Path) -> Record | None:
@@ -158,18 +162,20 @@ def _train(run: Run, folder: Path, settings: Settings) -> Record:
             # The start is common; what is drawn from here on, dropout's masks, is each process's own.
             seed_everything(run.seed + 1_000_003 * ranks.rank())
         parameters = sum(p.numel() for p in module.network.parameters())
-        first = header(run, data, device, settings, parameters=parameters)
-        lines = ranks.agree(lambda: lines_of(checkpoint, first))
-        begin = lines or [first]
-        writer = RecordWriter(folder, run, begin) if ranks.rank() == 0 else Unwritten(begin)
+        fresh = header_of(run, data, device, settings, parameters=parameters)
+        before = ranks.agree(lambda: begun(checkpoint, fresh))
+        header, epochs = before or (fresh, ())
+        writer = RecordWriter(folder, run, [header, *epochs]) if ranks.rank() == 0 else None
         half_a_minute, ten_minutes = 30.0, 600.0
         seconds = half_a_minute if isinstance(data, Dataset) else ten_minutes
-        recorder = Recorder(writer, checkpoint, settings, checkpoint_seconds=seconds)
+        recorder = Recorder(header, epochs, writer, checkpoint, settings, checkpoint_seconds=seconds)
         try:
-            end = _fit(module, recorder, settings, checkpoint if lines else None)
-            return ranks.agree(lambda: _finish(writer, end))
+            end = _fit(module, recorder, settings, None if before is None else checkpoint)
+            record = Record(header, tuple(recorder.epochs), end)
+            return ranks.agree(lambda: _kept(record, writer))
         finally:
-            writer.close()
+            if writer is not None:
+                writer.close()
             module.loader.close()
 
 
@@ -213,44 +219,39 @@ def _use_channels_last(network: nn.Module) -> None:
     )
 
 
-def _fit(module: TrainingModule, recorder: Recorder, settings: Settings, checkpoint: Path | None) -> Line:
+def _fit(module: TrainingModule, recorder: Recorder, settings: Settings, checkpoint: Path | None) -> End:
     """Train to the end, whichever it is, and describe it."""
-    end: dict[str, Any] = {"kind": "end", "outcome": COMPLETED, "reason": None, "loss": None}
+
+    def end(outcome: Outcome, step: int, reason: str | None = None, loss: float | None = None) -> End:
+        return End(
+            outcome=outcome, reason=reason, loss=finite(loss), step=step, finished=now(), resumed=recorder.resumed
+        )
+
     with quiet():
         trainer = make_trainer(module.run, recorder, settings)
-        _fit_into(end, trainer, module, checkpoint)
-    return end | {"finished": now(), "resumed": recorder.resumed}
+        try:
+            path = None if checkpoint is None else str(checkpoint)
+            trainer.fit(module, module.loader, ckpt_path=path, weights_only=True)
+        except Diverged as diverged:
+            return end(DIVERGED, diverged.step, diverged.reason, diverged.loss)
+        except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
+            # A decomposition of numbers that are not finite any more: the same outcome.
+            return end(DIVERGED, trainer.global_step + 1, str(error).split("\n")[0])
+        except Stopped as stopped:
+            return end(STOPPED, stopped.step)
+        except SystemExit as left:
+            # Lightning makes an exit of Ctrl-C, which would pass through a notebook without a word.
+            if not isinstance(left.__context__, KeyboardInterrupt):
+                raise
+            raise KeyboardInterrupt from None
+        return end(COMPLETED, trainer.global_step)
 
 
-def _fit_into(end: dict[str, Any], trainer: pl.Trainer, module: TrainingModule, checkpoint: Path | None) -> None:
-    path = None if checkpoint is None else str(checkpoint)
-    try:
-        trainer.fit(module, module.loader, ckpt_path=path, weights_only=True)
-        end["step"] = trainer.global_step
-    except Diverged as diverged:
-        end |= {"outcome": DIVERGED, "reason": diverged.reason, "loss": diverged.loss}
-        end["step"] = diverged.step
-    except torch.linalg.LinAlgError as error:  # pyright: ignore[reportPrivateImportUsage]
-        # A decomposition of numbers that are not finite any more: the same outcome.
-        end |= {"outcome": DIVERGED, "reason": str(error).split("\n")[0]}
-        end["step"] = trainer.global_step + 1
-    except Stopped as stopped:
-        end |= {"outcome": STOPPED, "step": stopped.step}
-    except SystemExit as left:
-        # Lightning makes an exit of Ctrl-C, which would pass through a notebook without a word.
-        if not isinstance(left.__context__, KeyboardInterrupt):
-            raise
-        raise KeyboardInterrupt from None
-
-
-def _finish(writer: RecordWriter | Unwritten, end: Line) -> Record:
-    assert isinstance(writer, RecordWriter)
-    if end["outcome"] == STOPPED:
-        writer.write(end)
-        first, *epochs, last = writer.lines
-        return Record(first, tuple(epochs), last)
-    record = read_record(writer.finish(end))
-    _clean(writer.final.parent, record.run)
+def _kept(record: Record, writer: RecordWriter | None) -> Record:
+    """The record, in its file from now on unless it is to be continued."""
+    if writer is not None and record.outcome != STOPPED:
+        writer.finish(record.end)
+        _clean(writer.final.parent, record.run)
     return record
 
 

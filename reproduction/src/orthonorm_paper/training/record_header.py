@@ -8,13 +8,12 @@ import importlib.metadata
 import platform
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import torch
 
 import orthonorm
 from orthonorm_paper.data import Dataset, ImageFolders
-from orthonorm_paper.records.files import SCHEMA
+from orthonorm_paper.records.lines import Data, Header
 from orthonorm_paper.records.run import Run
 
 from .settings import Settings
@@ -22,35 +21,25 @@ from .settings import Settings
 _PACKAGES = ("lightning", "numpy")
 
 
-def header(
+def header_of(
     run: Run, dataset: Dataset | ImageFolders, device: torch.device, settings: Settings, *, parameters: int
-) -> dict[str, Any]:
-    """Header of a run on this machine, now.
-
-    ``devices`` (a text for each number of them that the run has had) and ``memory_format`` are there only where they
-    are not one device and torch's own format.
-    """
-    special: dict[str, Any] = {}
-    if settings.processes > 1:
-        strategy = "fsdp" if settings.sharded else "ddp"
-        special["devices"] = [f"{settings.processes} ({strategy})"]
-    if settings.channels_last:
-        special["memory_format"] = "channels_last"
-    return {
-        "kind": "header",
-        "schema": SCHEMA,
-        "id": run.id,
-        "run": run.to_json(),
-        "data": {"description": dataset.description, "digest": dataset.digest},
-        "steps_per_epoch": dataset.count // run.batch_size,
-        "parameters": parameters,
-        "versions": versions(),
-        "commit": commit(),
-        "device": device_name(device),
-        **special,
-        "threads": settings.threads,
-        "started": now(),
-    }
+) -> Header:
+    """Header of a run on this machine, now."""
+    strategy = "fsdp" if settings.sharded else "ddp"
+    return Header(
+        id=run.id,
+        run=run,
+        data=Data(description=dataset.description, digest=dataset.digest),
+        steps_per_epoch=dataset.count // run.batch_size,
+        parameters=parameters,
+        versions=versions(),
+        commit=commit(),
+        device=device_name(device),
+        devices=(f"{settings.processes} ({strategy})",) if settings.processes > 1 else None,
+        memory_format="channels_last" if settings.channels_last else None,
+        threads=settings.threads,
+        started=now(),
+    )
 
 
 def now() -> str:

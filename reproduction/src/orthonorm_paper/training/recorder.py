@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import lightning.pytorch as pl
 import torch
 from torch import nn
 
-from orthonorm_paper.records.files import Line, RecordWriter, dumps
+from orthonorm_paper.records.files import Epoch, Header, RecordWriter
+from orthonorm_paper.records.lines import finite
 from orthonorm_paper.records.writing import writing
 
 from .lightning_module import TrainingModule
@@ -34,20 +36,6 @@ class Stopped(Exception):
         self.step = step
 
 
-class Unwritten:
-    """The lines of a run in the processes that write nothing."""
-
-    def __init__(self, lines: list[Line]) -> None:
-        self.lines: list[Line] = list(lines)
-
-    def write(self, line: Line) -> None:
-        """Keep the line of an epoch, in memory."""
-        self.lines.append(line)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class Recorder(pl.Callback):
     """Writes a line an epoch, and a checkpoint after it and whenever ``checkpoint_seconds`` have passed.
 
@@ -55,7 +43,9 @@ class Recorder(pl.Callback):
     first one writes, and its clock decides for all.
 
     Args:
-        writer: of the run's record.
+        header: of the run's record.
+        epochs: those that were finished before.
+        writer: of the run's record; None in the processes that write nothing.
         checkpoint: path of the checkpoint.
         settings: when to save and when to stop.
         checkpoint_seconds: what None in the settings stands for.
@@ -63,14 +53,18 @@ class Recorder(pl.Callback):
 
     def __init__(
         self,
-        writer: RecordWriter | Unwritten,
+        header: Header,
+        epochs: Iterable[Epoch],
+        writer: RecordWriter | None,
         checkpoint: Path,
         settings: Settings,
         *,
         checkpoint_seconds: float = 30.0,
     ) -> None:
         given = settings.checkpoint_seconds
-        self.writer: RecordWriter | Unwritten = writer
+        self.header: Header = header
+        self.epochs: list[Epoch] = list(epochs)
+        self.writer: RecordWriter | None = writer
         self.checkpoint: Path = checkpoint
         self.checkpoint_seconds: float = checkpoint_seconds if given is None else given
         self.stop_at_step: int | None = settings.stop_at_step
@@ -103,19 +97,19 @@ class Recorder(pl.Callback):
         tested = evaluate(trainer, pl_module.network, pl_module.loader)
         with gathered(pl_module.network):
             orthogonality_error = pl_module.method.error(pl_module.network)
-        self.writer.write(
-            {
-                "kind": "epoch",
-                "epoch": trainer.current_epoch + 1,
-                "step": trainer.global_step,
-                "lr": pl_module.optimizer.param_groups[0]["lr"],
-                "train_loss": train_loss,
-                "train_error": train_error,
-                **tested,
-                "orthogonality_error": orthogonality_error,
-                "seconds": self._spent,
-            }
+        epoch = Epoch(
+            epoch=trainer.current_epoch + 1,
+            step=trainer.global_step,
+            lr=pl_module.optimizer.param_groups[0]["lr"],
+            train_loss=finite(train_loss),
+            train_error=train_error,
+            **tested,  # pyright: ignore[reportArgumentType]  (names of errors)
+            orthogonality_error=finite(orthogonality_error),
+            seconds=self._spent,
         )
+        self.epochs.append(epoch)
+        if self.writer is not None:
+            self.writer.write(epoch)
         self._spent, self._began = 0.0, time.perf_counter()
         if trainer.current_epoch + 1 < pl_module.run.epochs:
             self._save_or_stop(trainer, pl_module, min(self.checkpoint_seconds, _BETWEEN_EPOCHS))
@@ -125,7 +119,7 @@ class Recorder(pl.Callback):
     ) -> None:
         """Add the lines of the record."""
         checkpoint["record"] = {
-            "lines": [dumps(line) for line in self.writer.lines],
+            "lines": [line.text() for line in (self.header, *self.epochs)],
             "spent": self._spent + time.perf_counter() - self._began,
             "resumed": self.resumed,
         }
@@ -169,7 +163,7 @@ class Recorder(pl.Callback):
         self._saved = time.perf_counter()
 
 
-def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | StreamingLoader) -> dict[str, float]:
+def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | StreamingLoader) -> dict[str, float | None]:
     """Mean loss and errors in % on the test set, in evaluation mode, at the run's precision; fields of a record."""
     tops = loader.dataset.tops
     errors = Errors(loader.dataset.classes, tops).to(trainer.strategy.root_device)
@@ -184,4 +178,4 @@ def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | Stre
     network.train(training)
     loss, seen = total(torch.tensor([loss, seen], dtype=torch.float64, device=trainer.strategy.root_device)).tolist()
     names = [f"test_top{k}_error" if k > 1 else "test_error" for k in tops]
-    return {"test_loss": loss / seen, **dict(zip(names, errors.percent(), strict=True))}
+    return {"test_loss": finite(loss / seen), **dict(zip(names, errors.percent(), strict=True))}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 
-from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.records.checked import Positive, Switch, Whole, checked
 
-STRATEGIES = ("auto", "ddp", "fsdp")
+Seconds = Annotated[float, Field(strict=True, ge=0)]
 
 
-@dataclass(frozen=True)
+@checked()
 class Settings:
     """How a run is executed; nothing here decides its result beyond rounding.
 
@@ -41,38 +42,31 @@ class Settings:
         8
     """
 
-    device: str = "auto"
-    threads: int = 1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Positive = 1
     data: Path | None = None
-    checkpoint_seconds: float | None = None
-    stop_at_step: int | None = None
-    deadline: float | None = None
-    progress: bool = False
-    devices: int = 1
-    nodes: int = 1
-    strategy: str = "auto"
-    workers: int = 4
-    channels_last: bool = False
-    timeout: float = 1800.0
+    checkpoint_seconds: Seconds | None = None
+    stop_at_step: Whole | None = None
+    deadline: Seconds | None = None
+    progress: Switch = False
+    devices: Positive = 1
+    nodes: Positive = 1
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    workers: Whole = 4
+    channels_last: Switch = False
+    timeout: Seconds = 1800.0
 
     def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise UserError(f"device is auto, cpu or cuda, got {self.device!r}")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("device cuda: torch finds no CUDA device here; use cpu or auto")
-        for name, low in (("threads", 1), ("devices", 1), ("nodes", 1), ("workers", 0)):
-            if getattr(self, name) < low:
-                raise UserError(f"{name} is at least {low}, got {getattr(self, name)}")
-        if self.strategy not in STRATEGIES:
-            raise UserError(f"strategy is one of {', '.join(STRATEGIES)}, got {self.strategy!r}")
+            raise ValueError("device cuda: torch finds no CUDA device here; use cpu or auto")
         if self.strategy != "auto" and self.processes == 1:
-            raise UserError(
+            raise ValueError(
                 f"strategy {self.strategy} divides the work of several devices, got one: give devices or auto"
             )
         if self.sharded and self.channels_last:
-            raise UserError("fsdp divides weights that are contiguous, not with channels last: give one of the two")
+            raise ValueError("fsdp divides weights that are contiguous, not with channels last: give one of the two")
         if self.torch_device.type == "cuda" and self.devices > torch.cuda.device_count():
-            raise UserError(f"devices is at most the {torch.cuda.device_count()} CUDA devices, got {self.devices}")
+            raise ValueError(f"devices is at most the {torch.cuda.device_count()} CUDA devices, got {self.devices}")
 
     @property
     def torch_device(self) -> torch.device:

@@ -94,7 +94,7 @@ def is_unstable(record: Record) -> bool:
     """The run diverged, or its last epoch's training loss is above its first epoch's."""
     if record.outcome == DIVERGED:
         return True
-    first = record.epochs[0]["train_loss"]
+    first = record.epochs[0].train_loss
     return first is not None and record.final("train_loss") > first
 
 

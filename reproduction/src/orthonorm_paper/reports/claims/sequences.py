@@ -51,7 +51,7 @@ def chosen(cells: Sequence[Cell], method: str) -> Cell | None:
 def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
     """Seconds of a method's fastest epoch at any rate, which other work on the machine has disturbed least."""
     records = (record for cell in cells if cell.run.method == method for record in cell.records)
-    return min(line["seconds"] for record in records for line in record.epochs)
+    return min(line.seconds for record in records for line in record.epochs if line.seconds is not None)
 
 
 def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def _lower(own: Record, other: Record, *_: float) -> SeedAnswer:
 
 def _sooner(own: Record, other: Record, own_seconds: float, other_seconds: float) -> SeedAnswer:
     goal, there = other.final("train_loss"), len(other.epochs) * other_seconds
-    epochs = [i for i, line in enumerate(own.epochs, 1) if (loss := line["train_loss"]) is not None and loss <= goal]
+    epochs = [i for i, line in enumerate(own.epochs, 1) if (loss := line.train_loss) is not None and loss <= goal]
     if not epochs:
         return SeedAnswer(False, f"never, against {there:.2f} s")
     needed = epochs[0] * own_seconds

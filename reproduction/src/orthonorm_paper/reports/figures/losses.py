@@ -74,7 +74,7 @@ def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any]) -> N
 
 def loss_curve(record: Record) -> list[float]:
     """Training loss of each epoch; NaN, which leaves a gap, where it was not finite."""
-    losses = (line["train_loss"] for line in record.epochs)
+    losses = (line.train_loss for line in record.epochs)
     return [math.nan if loss is None else loss for loss in losses]
 
 

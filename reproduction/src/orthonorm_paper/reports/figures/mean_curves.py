@@ -11,7 +11,7 @@ from orthonorm_paper.records.files import Record
 
 def curve(record: Record, field: str) -> list[float]:
     """A field of each epoch; NaN where it was not finite."""
-    values = (line[field] for line in record.epochs)
+    values = (getattr(line, field) for line in record.epochs)
     return [math.nan if value is None else value for value in values]
 
 
@@ -19,11 +19,10 @@ def mean_curve(records: Sequence[Record], field: str) -> list[float]:
     """Mean over the records of a field in each epoch, over those that came so far.
 
     Example:
-        >>> records = [
-        ...     Record({}, ({"test_error": 90.0}, {"test_error": 40.0}), {}),
-        ...     Record({}, ({"test_error": 70.0},), {}),
-        ... ]
-        >>> mean_curve(records, "test_error")
+        >>> from orthonorm_paper.records.files import End, Epoch, Header
+        >>> epochs = [Epoch.model_construct(test_error=error) for error in (90.0, 40.0, 70.0)]
+        >>> parts = (tuple(epochs[:2]), tuple(epochs[2:]))
+        >>> mean_curve([Record(Header.model_construct(), part, End.model_construct()) for part in parts], "test_error")
         [80.0, 40.0]
     """
     curves = [curve(record, field) for record in records]

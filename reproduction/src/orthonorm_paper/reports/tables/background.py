@@ -22,7 +22,7 @@ def _networks(records: Sequence[Record]) -> list[str]:
     for record in records:
         arguments = ", ".join(f"{name} {value}" for name, value in record.run.model_args)
         text = record.run.model + (f" ({arguments})" if arguments else "")
-        counts.setdefault(text, set()).add(record.header["parameters"])
+        counts.setdefault(text, set()).add(record.header.parameters)
     return [f"Network: {escape(text)}, {_span(found)} parameters" for text, found in sorted(counts.items())]
 
 

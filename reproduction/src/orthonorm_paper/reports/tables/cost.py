@@ -57,17 +57,18 @@ def seconds_per_iteration(records: Sequence[Record]) -> float | None:
     The first epoch carries what is done once (the choice of kernels, the first allocations).
 
     Example:
-        >>> epochs = tuple({"step": 10 * i, "seconds": s} for i, s in enumerate((9.0, 2.0, 3.0), 1))
-        >>> seconds_per_iteration([Record({}, epochs, {})])
+        >>> from orthonorm_paper.records.files import End, Epoch, Header
+        >>> epochs = [Epoch.model_construct(step=10 * i, seconds=s) for i, s in enumerate((9.0, 2.0, 3.0), 1)]
+        >>> seconds_per_iteration([Record(Header.model_construct(), tuple(epochs), End.model_construct())])
         0.25
     """
     values: list[float] = []
     for record in records:
-        steps = [0, *(line["step"] for line in record.epochs)]
+        steps = [0, *(line.step for line in record.epochs)]
         each = [
-            line["seconds"] / (steps[i + 1] - steps[i])
+            line.seconds / (steps[i + 1] - steps[i])
             for i, line in enumerate(record.epochs)
-            if line["seconds"] is not None and steps[i + 1] > steps[i]
+            if line.seconds is not None and steps[i + 1] > steps[i]
         ]
         values += each[1:] or each
     return statistics.median(values) if values else None

@@ -63,7 +63,7 @@ def place(layout: Layout, variant: str, records: Sequence[Record]) -> Placed:
     Raises:
         UserError: a record at the paper's size lacks the measure that the layout shows.
     """
-    lacking = [record for record in records if record.epochs and layout.field not in record.epochs[-1]]
+    lacking = [record for record in records if record.epochs and not hasattr(record.epochs[-1], layout.field)]
     if lacking and variant == FULL:
         raise UserError(
             f"record {lacking[0].run.id} has no {layout.field}, which {layout.table or layout.title} shows: "

@@ -10,7 +10,7 @@ Grouping = Literal["balanced", "tail"]
 Tall = Literal["groups", "columns"]
 """What a matrix of more rows than columns becomes: groups of orthonormal rows, or orthonormal columns."""
 
-MethodName = Literal["auto", "eigh", "newton", "fused"]
+MethodName = Literal["auto", "eigh", "newton"]
 """How the inverse square root is computed."""
 
 

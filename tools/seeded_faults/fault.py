@@ -57,8 +57,8 @@ def seed(root: Path, fault: Fault) -> tuple[Path, str]:
     new = _parse(fault, fault.new)
     if isinstance(pattern, ast.expr) and not isinstance(new, ast.expr):
         raise FaultError(f"fault {fault.name!r}: {fault.new!r} is no expression, as {fault.old!r} is")
-    changed: Any = _Replacement(node, new).visit(tree)
-    return path, ast.unparse(ast.fix_missing_locations(changed))
+    _Replacement(node, new).visit(tree)  # in place, as no fault replaces a whole module
+    return path, ast.unparse(ast.fix_missing_locations(tree))
 
 
 def _modules(root: Path, fault: Fault) -> Iterator[tuple[Path, ast.Module]]:

@@ -8,7 +8,6 @@ from torch import Tensor
 from orthonorm.functional._inverse_sqrt import root
 from orthonorm.functional._methods import METHODS
 
-
 from .timing import interleaved_medians, machine
 
 __all__ = ["BATCHES", "bench_roots"]

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 __all__ = ["SOURCES", "Fault", "FaultError", "seed"]
 

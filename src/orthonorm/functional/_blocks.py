@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["BLOCK_BYTES", "Buffer", "split_into_blocks"]
+__all__ = ["BLOCK_BYTES", "Buffer", "split", "split_into_blocks"]
 
 BLOCK_BYTES = 6 * 2**20
 
@@ -16,6 +16,11 @@ def split_into_blocks(V: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
         return (V,)
     block = max(1, BLOCK_BYTES // (dtype.itemsize * V.shape[-2] * V.shape[-1]))
     return (V,) if V.shape[0] <= block else V.split(block)
+
+
+def split(X: Tensor, counts: list[int]) -> Sequence[Tensor]:
+    """Return the parts of a batch of the given lengths; one part is the batch itself, without a call."""
+    return (X,) if len(counts) == 1 else X.split(counts)
 
 
 class Buffer:

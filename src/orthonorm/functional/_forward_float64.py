@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ._blocks import BLOCK_BYTES, Buffer, split_into_blocks
+from ._blocks import BLOCK_BYTES, Buffer, split, split_into_blocks
 from ._inverse_sqrt import root
 from ._precision import power_of_two_below
 
@@ -44,7 +44,7 @@ def transform_in_float64(Vs: Sequence[Tensor], center: bool, method: str) -> tup
         grams.append(torch.bmm(x, x.mT))
         Xs.append(x)
     P, basis, numbers = root(grams[0] if len(grams) == 1 else torch.cat(grams), method)
-    parts = P.split(counts) if len(counts) > 1 else (P,)
+    parts = split(P, counts)
     if once:
         Ws = [_multiply(p, x, widest).to(Vs[0].dtype) for p, x in zip(parts, Xs, strict=True)]
     else:

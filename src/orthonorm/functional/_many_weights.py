@@ -44,7 +44,7 @@ def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
         >>> import torch
         >>> a, b = torch.randn(1, 8, 20), torch.randn(1, 4, 50)
         >>> Wa, Wb = orthonormalize_together([Rows(a, (4, 4), True, "auto"), Rows(b, (4,), True, "auto")])
-        >>> Wa.shape, torch.dist(Wb[0] @ Wb[0].T, torch.eye(4)) < 1e-6
+        >>> Wa.shape, torch.dist(Wb[0] @ Wb[0].T, torch.eye(4)) < 1e-5
         (torch.Size([1, 8, 20]), tensor(True))
 
     Source: equation (3) of the paper, whose groups are independent of each other; Mathematics (2).

@@ -14,7 +14,6 @@ __all__ = [
     "check_precision",
     "exact_products",
     "in_float64",
-    "keeping_precision",
     "power_of_two_below",
     "products_are_reduced",
     "row_norms",
@@ -50,11 +49,6 @@ def in_float64(X: Tensor) -> Tensor:
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which products keep their types; on `meta`, which has no autocast, one that does nothing."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
-
-
-def keeping_precision(*tensors: Tensor) -> AbstractContextManager[Any]:
-    """Return `without_autocast` where the working type is one that autocast would lower: never float64."""
-    return nullcontext() if working_dtype(*tensors) == torch.float64 else without_autocast(tensors[0].device)
 
 
 @torch.compiler.assume_constant_result  # compiled code has a guard on this setting, and is compiled again for another

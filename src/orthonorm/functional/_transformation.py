@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ._blocks import split
 from ._function_transforms import batch_first, refuse_nested_forward_mode
 from ._inverse_sqrt import lyapunov
 from ._methods import METHODS
@@ -29,9 +30,12 @@ __all__ = ["map_batches"]
 
 # Note [many matrices, one root]
 # The node maps several batches of matrices, (b, n, d) each with its own d, and takes the root of all their Gram
-# matrices, which are n x n whatever the layer, in one call. One batch of one layer is the usual case; `together.py`
-# hands over a whole network. On a CPU what the cache does not hold is gone through in blocks that it does, which halves
-# the time, twice: once for Sigma and, after the root, once for W.
+# matrices, which are n x n whatever the layer, in one call. One batch of one layer is the usual case;
+# `_many_weights.py` hands over a whole network. On a CPU what the cache does not hold is gone through in blocks that it
+# does, which halves the time, twice: once for Sigma and, after the root, once for W.
+#
+# The adjoint is computed in the dtype of P, which is float64 where the forward pass was (`_paths.py`); its two products
+# with G, of n N_G d operations each, are in float32 for float32 weights, in all its digits.
 
 
 class _Orthonormalize(torch.autograd.Function):
@@ -108,8 +112,9 @@ def _adjoint(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return each dL/dV from H = dL/dP and `pairs`, the Ws and then each G = dL/dW: Note [the adjoint ...]."""
     kind = pairs[-1].dtype
-    dtype = torch.promote_types(kind, torch.float32)  # bfloat16 products would lose what W still has
-    wide = [x.to(dtype) for x in pairs]
+    # Products of half precision would lose what W still has.
+    dtype = torch.float64 if kind == torch.float64 else torch.float32
+    wide = pairs if kind == dtype else [x.to(dtype) for x in pairs]
     Ws, Gs = wide[: len(wide) // 2], wide[len(wide) // 2 :]
     counts = [len(W) for W in Ws]
     As = [torch.bmm(G, W.mT) for G, W in zip(Gs, Ws, strict=True)]
@@ -122,7 +127,7 @@ def _adjoint(
         PY = P @ lyapunov(P, Q, basis, numbers, method)
     subtract = torch.Tensor.baddbmm_ if in_place else torch.baddbmm
     grads = []
-    for p, py, W, G in zip(P.to(dtype).split(counts), PY.to(dtype).split(counts), Ws, Gs, strict=True):
+    for p, py, W, G in zip(split(P.to(dtype), counts), split(PY.to(dtype), counts), Ws, Gs, strict=True):
         grad = subtract(torch.bmm(p, G), py, W, alpha=-1)
         grads.append((grad.sub_(grad.mean(-1, keepdim=True)) if center else grad).to(kind))
     return tuple(grads)

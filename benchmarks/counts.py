@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from orthonorm.convert import OLMConfig, orthogonalize_
+from orthonorm.convert import OrthogonalConfig, orthogonalize_
 from orthonorm.diagnostics._inspection import orthogonality_error
 from orthonorm.parametrizations import cached
 
@@ -79,7 +79,7 @@ def bench_counts(*, device: str = "cpu", rounds: int = 1) -> dict[str, Any]:
 
 
 def _rows(label: str, network: Network, device: torch.device) -> list[dict[str, Any]]:
-    model = orthogonalize_(network.make(), OLMConfig(group_size=network.group)).to(device)
+    model = orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)).to(device)
     layers = [module for module in model.modules() if hasattr(module, "parametrizations")]
     weights = sum(W.numel() * W.element_size() for W in _weights(layers))
     error = max(orthogonality_error(model).values())

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from orthonorm.convert import OLMConfig, orthogonalize_
+from orthonorm.convert import OrthogonalConfig, orthogonalize_
 from orthonorm.diagnostics._inspection import orthogonality_error
 from orthonorm.parametrizations import register_cached
 
@@ -28,8 +28,8 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
     models = {
         "plain": network.make(),
         "weight_norm": _weight_norm_(network.make()),
-        "orthonorm": orthogonalize_(network.make(), OLMConfig(group_size=network.group)),
-        "orthonorm, register_cached": orthogonalize_(network.make(), OLMConfig(group_size=network.group)),
+        "orthonorm": orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
+        "orthonorm, register_cached": orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
     }
     register_cached(models["orthonorm, register_cached"])
     steps = {name: _step(model.to(device), network, device) for name, model in models.items()}

@@ -167,6 +167,7 @@ def test_the_worst_matrix_decides_for_its_batch_and_harms_no_other(center: bool)
     assert orthogonality_errors(alone).max() <= 1e-5
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 @pytest.mark.parametrize("condition", [2.0, 300.0])
 def test_compiled_float32_is_two_passes(condition: float, center: bool):
@@ -180,6 +181,7 @@ def test_compiled_float32_is_two_passes(condition: float, center: bool):
     torch.testing.assert_close(torch.autograd.grad(W, X, G)[0], gradient, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.compiled
 def test_compiled_with_reduced_products_is_float64(center: bool):
     torch.compiler.reset()

@@ -20,8 +20,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the transformation works on the caller's memory",
         "orthonorm.functional:_prepare",
-        "V.to(working_dtype(V), copy=True)",
-        "V.to(working_dtype(V))",
+        "V.to(torch.float64, copy=True)",
+        "V.to(torch.float64)",
         "tests/functional/test_shapes_and_types.py::test_inputs_are_left_as_they_are",
     ),
     Fault(
@@ -34,7 +34,7 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the adjoint is not symmetrised",
         "orthonorm.functional:_eigh_adjoint",
-        "M + M.mT",
+        "M - M.mT",
         "2 * M",
         "tests/functional/test_against_the_paper.py::test_gradient_at_distinct_eigenvalues",
     ),
@@ -55,8 +55,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the derivative has the paper's pole at equal eigenvalues",
         "orthonorm.functional:_eigh_adjoint",
-        "p.unsqueeze(-1) / (p.unsqueeze(-1) + p.unsqueeze(-2))",
-        "p.unsqueeze(-1) * (p.unsqueeze(-1) - p.unsqueeze(-2)) / (p.unsqueeze(-1) ** 2 - p.unsqueeze(-2) ** 2)",
+        "h.unsqueeze(-1) + row",
+        "h.unsqueeze(-1) - row",
         "tests/functional/test_against_the_paper.py::test_equal_eigenvalues_where_the_paper_divides_by_zero",
     ),
     Fault(
@@ -111,8 +111,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the adjoint weighs the wrong one of two entries",
         "orthonorm.functional:_eigh_adjoint",
-        "p.unsqueeze(-1) / (p.unsqueeze(-1) + p.unsqueeze(-2))",
-        "p.unsqueeze(-2) / (p.unsqueeze(-1) + p.unsqueeze(-2))",
+        "torch.bmm(torch.bmm(D, U), Dt)",
+        "torch.bmm(torch.bmm(D, U.mT), Dt)",
         "tests/functional/test_derivatives.py::test_the_gradient_is_exact_up_to_a_condition_of_1e6",
     ),
     Fault(
@@ -218,7 +218,7 @@ LIBRARY: tuple[Fault, ...] = (
         "orthonorm.parametrizations:load_plain_weight",
         "owner.initial_scale(weight) if fits else owner.scale",
         "owner.scale",
-        "tests/parametrizations/test_orthogonal_weight_norm.py::test_a_plain_checkpoint_loads[True-False]",
+        "tests/parametrizations/test_orthogonal_weight_norm.py::test_a_plain_checkpoint_loads",
     ),
     Fault(
         "a change inside cached goes unseen",
@@ -244,8 +244,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "q, k and v are one block",
         "orthonorm.convert:_attention",
-        "Target('in_proj_weight', blocks=3)",
-        "Target('in_proj_weight')",
+        "3",
+        "1",
         "tests/convert/test_layer_rules.py::test_centred_groups_do_not_straddle_projections",
     ),
     Fault(
@@ -264,21 +264,21 @@ LIBRARY: tuple[Fault, ...] = (
     ),
     Fault(
         "the mean is not taken off",
-        "orthonorm.functional:_transform",
+        "orthonorm.functional:transform_in_float64",
         "x.sub_(means[-1])",
         "x.sub_(0 * means[-1])",
         "tests/functional/test_properties.py::test_centred_rows_have_zero_mean",
     ),
     Fault(
         "Sigma is regularised by an absolute eps",
-        "orthonorm.functional:_transform",
+        "orthonorm.functional:transform_in_float64",
         "torch.bmm(x, x.mT)",
         "torch.bmm(x, x.mT) + 1e-7 * torch.eye(x.shape[-2], dtype=x.dtype)",
         "tests/functional/test_properties.py::test_it_does_not_depend_on_the_size",
     ),
     Fault(
         "Newton's iteration stops early",
-        "orthonorm.functional:_newton_scales",
+        "orthonorm.functional:newton_scales",
         "len(scales) < 60",
         "len(scales) < 12",
         "tests/functional/test_accuracy.py::test_inverse_sqrt_of_a_known_spectrum",
@@ -292,10 +292,10 @@ LIBRARY: tuple[Fault, ...] = (
     ),
     Fault(
         "renormalising leaves the norm",
-        "orthonorm.convert:recenter_",
-        "norm * W",
-        "W",
-        "tests/convert/test_free_matrices.py::test_recentering_keeps_the_function_and_sets_the_norms",
+        "orthonorm.convert:_multiple",
+        "float(norm)",
+        "1.0",
+        "tests/convert/test_free_matrices.py::test_renormalizing_keeps_the_function_and_sets_the_norms",
     ),
     Fault(
         "weight decay reaches V",
@@ -314,8 +314,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the diagnostic looks at the best group",
         "orthonorm.diagnostics:_error",
-        "orthogonality_errors(owner.orthonormal_rows(V), owner.sizes).amax()",
-        "orthogonality_errors(owner.orthonormal_rows(V), owner.sizes).amin()",
+        "orthogonality_errors(rows, owner.sizes).amax()",
+        "orthogonality_errors(rows, owner.sizes).amin()",
         "tests/diagnostics/test_inspection.py::test_the_error_is_the_worst_groups_wherever_that_is",
     ),
     Fault(
@@ -331,5 +331,19 @@ LIBRARY: tuple[Fault, ...] = (
         "output_padding",
         "0",
         "tests/campaign/test_convolutions.py::test_it_computes_what_torchs_layer_of_its_kernel_computes[ConvTranspose1d]",
+    ),
+    Fault(
+        "float32 goes without its cubic step",
+        "orthonorm.functional:transform_by_values",
+        "condition > ONE_PASS",
+        "False",
+        "tests/functional/test_float32.py::test_with_the_values_read_weight_and_gradient_are_right_to_1e_5",
+    ),
+    Fault(
+        "the second of two passes stops early",
+        "orthonorm.functional:transform_by_products",
+        "newton_scales(0.05, 1 - 1e-7)",
+        "newton_scales(0.05, 1 - 1e-7)[:2]",
+        "tests/functional/test_float32.py::test_two_passes",
     ),
 )

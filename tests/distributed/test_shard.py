@@ -63,7 +63,7 @@ def test_uneven_shards_change_nothing(ranks: Pool, widths: tuple[int, ...], grou
 @pytest.mark.parametrize("opted", [False, True], ids=["fully_shard", "shard_"])
 def test_adam_and_clipped_gradients_are_those_of_one_process(ranks: Pool, opted: bool):
     wanted, wanted_norms = sharded.adam(opted)
-    assert min(wanted_norms) > 0.2
+    assert min(wanted_norms) > 0.15
     for state, norms in ranks.run(3, sharded.adam, opted):
         assert norms == pytest.approx(wanted_norms, abs=1e-6)
         assert_same(state, wanted, 1e-6)

@@ -176,7 +176,7 @@ def adam(opted: bool) -> tuple[dict[str, Tensor], list[float]]:
     for _ in range(4):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 0.15)
         norms.append(float(norm.full_tensor() if isinstance(norm, DTensor) else norm))
         optimizer.step()
     return full(model.state_dict()), norms

@@ -166,20 +166,20 @@ def test_a_run_that_stops_ends_as_if_it_had_not(tiny_copying: Callable[..., Run]
     whole = execute(run, tmp_path / "whole", CPU)
     execute(run, tmp_path / "cut", dataclasses.replace(CPU, stop_at_step=2))
     assert same(execute(run, tmp_path / "cut", CPU), whole)
-    assert whole.epochs[-1].orthogonality_error < 2e-6
+    assert whole.final("orthogonality_error") < 2e-6
 
 
 def test_loss_and_error_count_every_step_of_a_sequence(tiny_copying: Callable[..., Run], tmp_path: Path):
     run = tiny_copying("recurrent-plain", lr=0.0, epochs=1)
-    (line,) = execute(run, tmp_path, CPU).epochs
+    record = execute(run, tmp_path, CPU)
     sequences = data.DATASETS["copying-2"](None)
     network = build_model("rnn", run.model_arguments, shape=(22, 10), classes=9, start="paper", seed=0)
     for part, x, y in (("train", sequences.train_x, sequences.train_y), ("test", sequences.test_x, sequences.test_y)):
         logits = network(x).detach()
         expected = nn.functional.cross_entropy(logits.reshape(-1, 9), y.reshape(-1))
-        assert line[f"{part}_loss"] == pytest.approx(float(expected), rel=1e-5)
+        assert record.final(f"{part}_loss") == pytest.approx(float(expected), rel=1e-5)
         wrong = 100 * float((logits.argmax(2) != y).double().mean())
-        assert line[f"{part}_error"] == pytest.approx(wrong, rel=1e-9)
+        assert record.final(f"{part}_error") == pytest.approx(wrong, rel=1e-9)
 
 
 WRONG: list[tuple[str, Callable[[], Any], str]] = [

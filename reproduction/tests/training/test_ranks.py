@@ -249,7 +249,7 @@ WRONG: list[tuple[str, Callable[[Path], object], type[Exception], str]] = [
     ("workers", lambda _: Settings(workers=-1), UserError, "workers should .* 0, got -1"),
     (
         "strategy",
-        lambda _: Settings(strategy="dp", devices=2),
+        lambda _: dataclasses.replace(TWO, strategy="dp"),
         UserError,
         "strategy should be 'auto', 'ddp' or 'fsdp', got 'dp'",
     ),

@@ -154,14 +154,14 @@ def run(
     name, runs = chosen.name, planned(chosen, results, only)
     deadline = None if minutes is None else time.time() + 60 * minutes
     settings = Settings(
-        device=device,
+        device=device,  # pyright: ignore[reportArgumentType]  (it is checked there)
         threads=threads,
         data=None if data is None else data.absolute(),
         deadline=deadline,
         checkpoint_seconds=None if checkpoint_minutes is None else 60 * checkpoint_minutes,
         devices=devices,
         nodes=nodes,
-        strategy=strategy,
+        strategy=strategy,  # pyright: ignore[reportArgumentType]  (it is checked there)
         workers=workers,
         channels_last=channels_last,
     )

@@ -88,7 +88,7 @@ class Header(_Line):
 class Epoch(_Line):
     """What an epoch ended with; other errors than the first, or what a later version measures, are numbers too."""
 
-    __pydantic_extra__: dict[str, Measured]
+    __pydantic_extra__: dict[str, Measured]  # pyright: ignore[reportIncompatibleVariableOverride]  (pydantic's own way)
 
     kind: Literal["epoch"] = "epoch"
     epoch: Positive

@@ -103,10 +103,13 @@ def test_the_group_size_of_a_config_is_cut_to_each_layers_limit():
 
 
 def test_every_field_of_a_config_reaches_the_layers():
-    config = on.OrthogonalConfig(group_size=5, center=True, grouping="tail", scale=2.0, method="newton")
+    config = on.OrthogonalConfig(
+        group_size=5, center=True, grouping="tail", scale=2.0, method="newton", precision="float64"
+    )
     model: Any = on.orthogonalize_(nn.Sequential(nn.Linear(8, 7)), config, every_layer)
     assert (map_of(model[0]).sizes, map_of(model[0]).limit) == ((5, 2), 7)
     assert (map_of(model[0]).scale, map_of(model[0]).method) == (2.0, "newton")
+    assert map_of(model[0]).precision == "float64"
     assert {field.name for field in dataclasses.fields(config)} == {
         "group_size",
         "center",
@@ -115,6 +118,7 @@ def test_every_field_of_a_config_reaches_the_layers():
         "scale",
         "initial",
         "method",
+        "precision",
         "blocks",
         "input_weights",
     }

@@ -73,7 +73,7 @@ def test_weights_stored_inputs_first_are_orthogonal_by_their_outputs():
     model: Any = on.orthogonalize_(transformers.GPT2LMHeadModel(gpt2()).eval(), on.OLMConfig(center=False))
     block = model.transformer.h[0]
     for part in block.attn.c_attn.weight.detach().T.chunk(3):
-        assert error_of_rows(part, (16,)) < 1e-6
+        assert error_of_rows(part, (16,)) < 1e-5
     assert error_of_rows(block.mlp.c_fc.weight.detach().T, (16, 16, 16, 16)) < 1e-6
     assert error_of_rows(block.mlp.c_proj.weight.detach().T, (16,)) < 1e-6
     ids = torch.arange(6)[None]

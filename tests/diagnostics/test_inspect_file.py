@@ -105,7 +105,7 @@ def remembered() -> nn.Module:
     ]  # fmt: skip
     for part, given in zip(parts, options, strict=False):
         on.orthogonal_weight_norm(part, **given)
-    on.orthogonalize_(parts[5], on.OLMConfig(scale=True), lambda *_: True)
+    on.orthogonalize_(parts[5], on.OLMConfig(scale="row_norms"), lambda *_: True)
     on.orthogonalize_(parts[6], on.OLMConfig(input_weights=True, group_size=4), lambda *_: True)
     return nn.ModuleList(parts)
 
@@ -134,8 +134,8 @@ def test_case_37_a_folded_transposed_kernel_is_orthogonal(make: Callable[[bool],
     model = nn.Sequential(on.orthogonal_weight_norm(make(bias)), on.OrthogonalConv2d(4, 6, 3), nn.Conv2d(4, 6, 3))
     expected = on.inspect(model).layers[0].error
     table = on.inspect_file(save_pt(on.fold(model).state_dict(), tmp_path / "model"))
-    assert [row.error < 1e-6 for row in table.layers] == [True, True, False]
-    assert table.layers[0].error == pytest.approx(expected, abs=1e-6)
+    assert [row.error < 1e-5 for row in table.layers] == [True, True, False]
+    assert table.layers[0].error == pytest.approx(expected, abs=1e-5)
     assert (": 0.weight" in table.note) is not (bias and model[0].in_channels != model[0].out_channels)
 
 
@@ -143,14 +143,14 @@ def test_a_transposed_kernel_of_several_groups_is_told_by_its_bias(tmp_path: Pat
     model = nn.Sequential(on.OrthogonalConvTranspose2d(6, 4, 3, groups=2), on.OrthogonalConvTranspose1d(4, 6, 3))
     found = on.inspect_file(save_safetensors(on.fold(model).state_dict(), tmp_path / "model"))
     assert [row.groups for row in found.layers] == [(2, 2), (6,)]
-    assert max(row.error for row in found.layers) < 1e-6
+    assert max(row.error for row in found.layers) < 1e-5
     table = on.inspect(model).layers
     assert on.inspect_file(save_safetensors(model.state_dict(), tmp_path / "v")).layers == table
 
 
 def test_kernels_of_v_that_nothing_tells_are_named(tmp_path: Path):
     layers = [nn.Conv2d(4, 6, 3, bias=False), nn.Conv2d(6, 6, 3), nn.Conv2d(6, 5, 3), nn.Linear(5, 4, bias=False)]
-    model = on.orthogonalize_(nn.Sequential(*layers), on.OLMConfig(), lambda _, fqn: fqn != "")
+    model = on.orthogonalize_(nn.Sequential(*layers), on.OrthogonalConfig(), lambda _, fqn: fqn != "")
     found = on.inspect_file(save_safetensors(model.state_dict(), tmp_path / "model"))
     assert found.layers == on.inspect(model).layers
     assert ": 0.weight, 1.weight\n" in found.note

@@ -128,7 +128,7 @@ def test_the_norm_of_w_is_that_of_its_filters_by_numpy(kind: Kind, scaled: bool)
 @pytest.mark.parametrize("group_size", [32, 64])
 def test_case_33_groups_of_a_square_layer_are_orthonormal_and_together_longer(group_size: int):
     report = on.inspect(on.OrthogonalLinear(64, 64, center=False, group_size=group_size)).layers[0]
-    assert report.error < 1e-6
+    assert report.error < 1e-5
     assert len(report.groups) == 64 // group_size
     expected = 1.0 if group_size == 64 else np.sqrt(2)  # two subspaces of half the dimension nearly share a direction
     assert report.w_norm == pytest.approx(expected, rel=1e-3)

@@ -136,7 +136,7 @@ def test_a_model_is_made_and_converted_without_data_and_started_later():
     for layer in model:
         layer.reset_parameters()
     assert set(on.orthogonality_error(model)) == {f"{i}.weight" for i in (0, 2, 3, 4)} | {"1.weight_hh_l0"}
-    assert max(on.orthogonality_error(model).values()) < 1e-6
+    assert max(on.orthogonality_error(model).values()) < 1e-5
     V = model[0].parametrizations.weight.original
     assert 0 < float(V.detach().norm()) <= 48**0.5 * 8**-0.5  # that of torch's uniform initialization in +-1/sqrt(8)
     assert float(model[0].weight.detach().norm(dim=1).max()) <= 1  # the row norms of what was drawn

@@ -60,8 +60,8 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
     with torch.no_grad():
         plan = [_multiple(several[0], norm) for several in users]
         for V, c, owner in plan:
-            # In float32 at least, so that half precision is rounded once.
-            wide = _complete(owner, V).to(torch.promote_types(V.dtype, torch.float32))
+            # In float64, so that V is rounded once.
+            wide = in_float64(_complete(owner, V))
             V.copy_(owner.assemble(c * owner.orthonormal_rows(wide), wide))
     return model
 

@@ -65,7 +65,8 @@ def weight_problems(model: nn.Module) -> list[str]:
     """Return what is wrong with a model's orthogonal weights, by name and with the cure; nothing for a healthy model.
 
     A weight is reported where it is not finite; where it has lost rank, that is, the condition number of V in a group
-    exceeds 2e6, from where on W loses a direction, or the error exceeds 0.1; and where it has all but stopped, since
+    exceeds 2e6, from where on W loses a direction; where the error exceeds 0.1 below that, since products in float32
+    do not resolve the condition number; and where it has all but stopped, since
     |V| (`v_norm` of `inspect`) exceeds 100: W then moves at less than 1e-4 of the learning rate with SGD, and 1e-2 with
     Adam.
 
@@ -170,7 +171,13 @@ def _problems_of(layer: LayerReport, first: float) -> Iterator[str]:
             "the gradients of the step before, then load the last checkpoint."
         )
         return
-    if layer.condition_number > _LOST_CONDITION or layer.error > _LOST_ERROR:
+    if layer.error > _LOST_ERROR and layer.condition_number < _LOST_CONDITION:
+        yield (
+            f"{layer.weight} is not orthogonal (error {layer.error:.2g}): the condition number of V, "
+            f"{layer.condition_number:.1g}, is beyond what matrix products in float32 resolve. Call renormalize_, which "
+            'resets it, or convert with precision="float64".'
+        )
+    elif layer.condition_number > _LOST_CONDITION:
         yield (
             f"{layer.weight} has lost rank: rows of V in one group became dependent (condition number "
             f"{layer.condition_number:.1g}, error {layer.error:.2g}). Lower the learning rate, or call renormalize_, "

@@ -214,8 +214,8 @@ class OrthogonalWeightNorm(nn.Module):
         if self.options.initial == "weight" or weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
             return full
         with torch.no_grad():
-            # In float32 at least: half precision is to be rounded once.
-            wide = full.to(torch.promote_types(full.dtype, torch.float32))
+            # In float64, so that V is rounded once: its condition number is then 1 to the last digit.
+            wide = in_float64(full)
             W = self.orthonormal_rows(wide)
             c = _norm(self.rows(weight)) / _norm(W)
             # Within the numbers of the dtype, also where those of X are at its ends.

@@ -9,9 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._groups import runs_of_equal_size
-from ._paths import choose_path
 from ._precision import Precision
-from ._transformation import map_batches
+from ._transformation import choose_path, map_batches
 
 __all__ = ["Rows", "orthonormalize_together"]
 

@@ -5,9 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._groups import group_sizes, runs_of_equal_size
-from ._paths import choose_path
 from ._precision import Precision
-from ._transformation import map_batches
+from ._transformation import choose_path, map_batches
 
 __all__ = ["orthonormalize", "orthonormalize_groups"]
 

@@ -31,8 +31,10 @@ SHAPES = {
     "MNIST MLP, hidden layer": (100, 100, 50),
 }
 
-# The shape at which other parametrizations of an orthogonal weight are compared: one group is their constraint.
-PEER_SHAPE = (256, 1152)
+# The shapes at which other parametrizations of an orthogonal weight are compared: one group is their constraint.
+PEER_SHAPES = ((256, 1152), (64, 64), (256, 256), (512, 512))
+# Condition numbers at which the transformation is timed: at the initialization, and in the middle of training.
+CONDITIONS = (2.0, 20.0)
 
 
 def spectrum_matrix(n: int, d: int, group: int, *, condition: float, seed: int = 0) -> Tensor:
@@ -50,20 +52,28 @@ def spectrum_matrix(n: int, d: int, group: int, *, condition: float, seed: int =
 def bench_transform(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
     """Return times and accuracies of every shape: seconds, ratio to the floor of `10 n N d` operations, errors."""
     where = torch.device(device)
-    rows = [row for label, shape in SHAPES.items() for row in _shape_rows(label, shape, where, rounds)]
+    rows = [
+        row
+        for label, shape in SHAPES.items()
+        for condition in CONDITIONS
+        for row in _shape_rows(label, shape, condition, where, rounds)
+    ]
     return {"benchmark": "transform", "machine": machine(where), "rounds": rounds, "rows": rows}
 
 
-def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, rounds: int) -> list[dict[str, Any]]:
+def _shape_rows(
+    label: str, shape: tuple[int, int, int], condition: float, device: torch.device, rounds: int
+) -> list[dict[str, Any]]:
     n, d, group = shape
     paths: dict[str, Callable[[Tensor], Tensor]] = {
         "orthonorm, auto": lambda V: orthonormalize(V, group_size=group),
         "orthonorm, newton": lambda V: orthonormalize(V, group_size=group, method="newton"),
+        "orthonorm, float64": lambda V: orthonormalize(V, group_size=group, precision="float64"),
         "loop of SVDs, autograd": lambda V: svd_loop(V, group),
         "batched eigh, autograd": lambda V: eigh_autograd(V, group),
         "five Newton steps, autograd": lambda V: newton_autograd(V, group),
     }
-    V = torch.randn(n, d, device=device, requires_grad=True)
+    V = spectrum_matrix(n, d, group, condition=condition).to(device).requires_grad_()
     G = torch.randn(n, d, device=device)
     product, operations = product_rate(device)
     runs = {name: (lambda path=path: torch.autograd.grad(path(V), V, G)) for name, path in paths.items()}
@@ -77,12 +87,14 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
             "layer": label,
             "shape": f"{n} x {d}",
             "group": group,
+            "condition": condition,
             "path": name,
             "milliseconds": medians[name] * 1e3,
             "times the floor": medians[name] / floor,
             "products and roots alone": medians["least"] / floor if name == "orthonorm, auto" else None,
             "times the loop of SVDs": medians[name] / medians["loop of SVDs, autograd"],
-            "error, Gaussian V": float(orthogonality_errors(path(V.detach()), sizes).max()),
+            "times batched eigh": medians[name] / medians["batched eigh, autograd"],
+            "error": float(orthogonality_errors(path(V.detach()), sizes).max()),
             "error, condition 1e3": float(orthogonality_errors(path(hard), sizes).max()),
         }
         for name, path in paths.items()
@@ -90,18 +102,16 @@ def _shape_rows(label: str, shape: tuple[int, int, int], device: torch.device, r
 
 
 def _products_and_roots(count: int, n: int, d: int, device: torch.device) -> Callable[[], object]:
-    """Return what the default path cannot do without: two float64 and three float32 products, and the roots."""
-    X = torch.randn(count, n, d, dtype=torch.float64, device=device)
-    W, P = X.float(), torch.randn(count, n, n, dtype=torch.float64, device=device)
-    p, method = P.float(), choose_method("auto", device)
+    """Return what one pass cannot do without: five products of the weight's size, and the roots."""
+    X = torch.randn(count, n, d, device=device)
+    P, method = torch.randn(count, n, n, device=device), choose_method("auto", device)
     decompose = torch.linalg.eigh if method == "eigh" else METHODS[method].root
 
     def run() -> None:
         decompose(torch.bmm(X, X.mT))
-        torch.bmm(P, X)
-        torch.bmm(W, W.mT)
-        torch.bmm(p, W)
-        torch.bmm(p, W)
+        torch.bmm(X, X.mT)
+        for _ in range(3):
+            torch.bmm(P, X)
 
     return run
 
@@ -109,19 +119,27 @@ def _products_and_roots(count: int, n: int, d: int, device: torch.device) -> Cal
 def bench_peers(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
     """Return the times of reading an orthogonal weight and its gradient, ours and other libraries' layers."""
     where = torch.device(device)
-    n, d = PEER_SHAPE
+    rows = [row for shape in PEER_SHAPES for row in _peer_rows(shape, where, rounds)]
+    return {"benchmark": "peers", "machine": machine(where), "rounds": rounds, "rows": rows}
+
+
+def _peer_rows(shape: tuple[int, int], device: torch.device, rounds: int) -> list[dict[str, Any]]:
+    n, d = shape
     layers: dict[str, tuple[nn.Module, int]] = {
-        "orthonorm, one group (the same constraint)": (OrthogonalLinear(d, n, bias=False), n),
-        "orthonorm, groups of 64 (a weaker constraint)": (OrthogonalLinear(d, n, bias=False, group_size=64), 64),
+        "orthonorm, one group (the same constraint)": (OrthogonalLinear(d, n, bias=False, center=False), n),
+        "orthonorm, groups of 64 (a weaker constraint)": (
+            OrthogonalLinear(d, n, bias=False, center=False, group_size=min(64, n)),
+            min(64, n),
+        ),
         **{name: (make(), n) for name, make in peer_layers(n, d).items()},
     }
-    G = torch.randn(n, d, device=where)
+    G = torch.randn(n, d, device=device)
     runs = {}
     for name, (layer, _) in layers.items():
-        layer.to(where)
+        layer.to(device)
         runs[name] = lambda layer=layer: torch.autograd.grad(_weight(layer), list(layer.parameters()), G)
-    medians = interleaved_medians(runs, device=where, rounds=rounds)
-    rows = [
+    medians = interleaved_medians(runs, device=device, rounds=rounds)
+    return [
         {
             "layer": name,
             "shape": f"{n} x {d}",
@@ -132,7 +150,6 @@ def bench_peers(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
         }
         for name, (layer, size) in layers.items()
     ]
-    return {"benchmark": "peers", "machine": machine(where), "rounds": rounds, "rows": rows}
 
 
 def _weight(layer: nn.Module) -> Tensor:

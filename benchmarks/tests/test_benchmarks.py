@@ -49,14 +49,15 @@ def test_every_row_names_its_accuracy_and_the_table_holds_every_row(tmp_path, mo
     result = transform.bench_transform(rounds=1)
     path = write_result(result, tmp_path)
     assert json.loads(path.with_suffix(".json").read_text())["rows"] == result["rows"]
-    ours, _, loop, _, five = result["rows"]
-    assert ours["error, condition 1e3"] < 1e-6 < loop["error, condition 1e3"] < five["error, condition 1e3"]
-    assert as_markdown(result).count("\n| tiny |") == 5
+    ours, _, exact, loop, _, five = result["rows"][:6]
+    assert exact["error, condition 1e3"] < 1e-6
+    assert ours["error, condition 1e3"] < 1e-5 < loop["error, condition 1e3"] < five["error, condition 1e3"]
+    assert as_markdown(result).count("\n| tiny |") == 12
     assert result["machine"]["torch"] == torch.__version__
 
 
 def test_other_libraries_layers_are_orthonormal_too(monkeypatch):
-    monkeypatch.setattr(transform, "PEER_SHAPE", (64, 70))
+    monkeypatch.setattr(transform, "PEER_SHAPES", ((64, 70),))
     rows = transform.bench_peers(rounds=1)["rows"]
     assert len(rows) == 6
     assert max(row["error within a group"] for row in rows) < 1e-5
@@ -72,7 +73,7 @@ def test_steps_are_of_the_networks_they_name(monkeypatch):
     rows = steps.bench_steps(rounds=1)["rows"]
     assert [row["weights"] for row in rows] == ["plain", "weight_norm", "orthonorm", "orthonorm, register_cached"]
     assert rows[0]["times plain"] == 1
-    assert max(row["error after the steps"] for row in rows[2:]) < 1e-6
+    assert max(row["error after the steps"] for row in rows[2:]) < 1e-5
     assert "| - |" in as_markdown({"rows": rows, "machine": {}, "rounds": 1})
 
 

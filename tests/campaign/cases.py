@@ -213,13 +213,18 @@ def conditions(V: Tensor, case: Grouped) -> list[Tensor]:
     return [torch.where(s[..., -1] > 0, s[..., 0] / s[..., -1], math.inf) for s in singular_values(V, case)]
 
 
-def tolerance(dtype: torch.dtype, n: int) -> float:
+def tolerance(dtype: torch.dtype, n: int, precision: str = "float64") -> float:
     """The stated accuracy of |W W^T - I|; of half precision, what rounding each entry of W once leaves."""
     if dtype == torch.float64:
         return 1e-13
     if dtype == torch.float32:
-        return 1e-6
+        return 1e-6 if precision == "float64" else 3e-5
     return 2 * torch.finfo(dtype).eps * math.sqrt(n)
+
+
+def distance(method: str, condition: Tensor) -> Tensor:
+    """The stated distance from the exact W, over the square root of the rows, where V is computed in float32."""
+    return 3e-6 * condition.clamp_min(3.0) if method == "newton" else torch.full_like(condition, 1e-5)
 
 
 def same(dtype: torch.dtype) -> float:

@@ -46,7 +46,7 @@ def run(V: Tensor, G: Tensor, case: Case, method: str) -> tuple[Tensor, Tensor]:
     """W and dL/dV for dL/dW = G, and the check that nothing else happened."""
     with nothing_else_changes(V, G):
         X = V.detach().requires_grad_()
-        W = orthonormalize(X, method=method, **case.options)
+        W = orthonormalize(X, method=method, precision="float64", **case.options)
         (gradient,) = torch.autograd.grad(W, X, G)
     assert W.shape == gradient.shape == V.shape
     assert W.dtype == gradient.dtype == V.dtype

@@ -89,7 +89,7 @@ def mapped_together(Vs: list[Tensor], Gs: list[Tensor], many: list[Damaged], met
     """W of each weight and dL/dV, by one call."""
     Xs = [V.detach().requires_grad_() for V in Vs]
     with nothing_else_changes(*Vs, *Gs):
-        rows = [Rows(X, one.case.sizes, one.case.center, method) for X, one in zip(Xs, many, strict=True)]
+        rows = [Rows(X, one.case.sizes, one.case.center, method, "float64") for X, one in zip(Xs, many, strict=True)]
         Ws = orthonormalize_together(rows)
         gradients = torch.autograd.grad(Ws, Xs, Gs)
     return [W.detach() for W in Ws], gradients

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import orthonorm as on
-from campaign.cases import NIGHTLY, conditions, parts
+from campaign.cases import NIGHTLY, conditions, distance, parts
 from campaign.checks import NEWTON_REACH, WELL, log2_norm, log2_roots
 from campaign.figures import Figures
 from oracle import gradient_of_polar
@@ -120,16 +121,19 @@ def test_a_half_precision_weight_is_the_exact_one_rounded_once(figures: Figures,
     assert W.isfinite().all()
     owner = map_of(layer)
     W = owner.orthonormal_rows(V)
-    for part, start, good in zip(parts(W, owner), rows(layer, V), well(layer), strict=True):
+    found = conditions(owner.rows(V), owner)
+    for part, start, good, condition in zip(parts(W, owner), rows(layer, V), well(layer), found, strict=True):
         if not good.any():
             continue
         right = polar(start.double() / start.abs().amax(), center=owner.center)
         off = (part.double() - right).abs().amax((-2, -1)) / right.abs().amax((-2, -1))
-        figures.expect(name, off[good].max().item(), 0.505 * eps)
-        # By Cauchy and Schwarz that leaves twice half an eps.
+        # Computed in float32, then rounded.
+        slack = math.sqrt(start.shape[-1]) * distance(owner.method, condition)
+        figures.expect(name, (off - slack)[good].max().item(), 0.505 * eps)
+        # By Cauchy and Schwarz rounding leaves twice half an eps.
         error = orthogonality_errors(part)[good].max().item()
         figures.worst(name, str(half.dtype).removeprefix("torch."), error)
-        figures.expect(name, error, 1.05 * eps)
+        figures.expect(name, error, 1.05 * eps + 6e-5)
 
 
 def learned_gradient(layer: Any) -> list[Tensor] | list[None]:
@@ -168,7 +172,8 @@ def test_a_half_precision_gradient_is_the_exact_one(figures: Figures, half: Half
     columns = [rows(layer, V), rows(layer, V.grad), rows(layer, W.grad), parts(scale, owner)]
     at_scale = learned_gradient(layer)
     roots = log2_roots(owner.rows(V.detach()), owner, NEWTON_REACH)
-    for v, got, dw, g, ds, root, good in zip(*columns, at_scale, roots, well(layer), strict=True):
+    found = conditions(owner.rows(V.detach()), owner)
+    for v, got, dw, g, ds, root, good, condition in zip(*columns, at_scale, roots, well(layer), found, strict=True):
         v, dw = v.double(), dw.double()
         bound = 2.0 ** (root + norms(dw * g))
         representable = (4 * bound < torch.finfo(half.dtype).max) & (2.0 ** (root + 1) < torch.finfo(torch.float32).max)
@@ -178,7 +183,7 @@ def test_a_half_precision_gradient_is_the_exact_one(figures: Figures, half: Half
             continue
         expected = gradient_of_polar(v, dw * g, center=owner.center)
         off = (got.double() - expected)[held].abs().amax((-2, -1))
-        off = (off - least).clamp_min(0) / bound[held]
+        off = (off - least).clamp_min(0) / bound[held] - distance(owner.method, condition)[held]
         figures.expect(name, off.max().item(), eps)
         if ds is not None:  # of each row a sum of products with entries of a row of norm one
             right = (dw * polar(v / v.abs().amax(), center=owner.center)).sum(-1, keepdim=True)

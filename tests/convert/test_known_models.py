@@ -74,8 +74,8 @@ def test_weights_stored_inputs_first_are_orthogonal_by_their_outputs():
     block = model.transformer.h[0]
     for part in block.attn.c_attn.weight.detach().T.chunk(3):
         assert error_of_rows(part, (16,)) < 1e-5
-    assert error_of_rows(block.mlp.c_fc.weight.detach().T, (16, 16, 16, 16)) < 1e-6
-    assert error_of_rows(block.mlp.c_proj.weight.detach().T, (16,)) < 1e-6
+    assert error_of_rows(block.mlp.c_fc.weight.detach().T, (16, 16, 16, 16)) < 1e-5
+    assert error_of_rows(block.mlp.c_proj.weight.detach().T, (16,)) < 1e-5
     ids = torch.arange(6)[None]
     expected = model(ids).logits
     model(ids, labels=ids).loss.backward()
@@ -87,7 +87,7 @@ def test_weights_stored_inputs_first_are_orthogonal_by_their_outputs():
 
 def test_one_such_layer_is_converted_on_purpose_by_its_outputs():
     layer: Any = on.orthogonal_weight_norm(transformers.pytorch_utils.Conv1D(8, 24), center=False)
-    assert error_of_rows(layer.weight.detach().T, (8,)) < 1e-6
+    assert error_of_rows(layer.weight.detach().T, (8,)) < 1e-5
 
 
 def test_each_projection_of_a_vision_transformer_is_orthogonal():
@@ -103,4 +103,4 @@ def test_each_projection_of_a_vision_transformer_is_orthogonal():
         on.orthogonalize_(model, config)
         path, _, tensor = name.rpartition(".")
         for block in getattr(model.get_submodule(path), tensor).detach().chunk(3):
-            assert error_of_rows(block, (width,)) < 1e-6
+            assert error_of_rows(block, (width,)) < 1e-5

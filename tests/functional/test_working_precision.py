@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated
 @pytest.fixture
 def float32_only(monkeypatch: pytest.MonkeyPatch):
     """The library as on a device without float64."""
-    for name in ("_precision", "_paths", "_inverse_sqrt"):
+    for name in ("_precision", "_transformation", "_inverse_sqrt"):
         module = importlib.import_module(f"orthonorm.functional.{name}")
         monkeypatch.setattr(module, "working_dtype", lambda *_: torch.float32)
 

@@ -77,6 +77,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     except ImportError as error:
         raise ImportError("reading .safetensors needs its package: pip install safetensors") from error
     try:
-        return load_file(path)
+        # Copied, since the rounding of float32 products depends on where in memory a tensor begins.
+        return {key: tensor.clone() for key, tensor in load_file(path).items()}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole .safetensors file ({error}).") from error

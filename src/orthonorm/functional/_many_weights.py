@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ._groups import runs_of_equal_size
 from ._option_types import Precision
-from ._paths import choose_path
-from ._transformation import map_batches
+from ._transformation import choose_path, map_batches
 
 __all__ = ["Rows", "orthonormalize_together"]
 

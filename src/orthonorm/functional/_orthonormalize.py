@@ -6,8 +6,7 @@ from torch import Tensor
 
 from ._groups import group_sizes, runs_of_equal_size
 from ._option_types import Grouping, MethodName, Precision, Tall, check_tall
-from ._paths import choose_path
-from ._transformation import map_batches
+from ._transformation import choose_path, map_batches
 
 __all__ = ["orthonormalize", "orthonormalize_groups"]
 

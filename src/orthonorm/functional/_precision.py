@@ -51,13 +51,17 @@ def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
-@torch.compiler.assume_constant_result  # compiled code has a guard on this setting, and is compiled again for another
 def products_are_reduced() -> bool:
     """Return whether torch may compute float32 matrix products in TF32 or bfloat16."""
     try:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # it was set for one backend, which this function does not tell
         return True
+
+
+# What torch.compiler.assume_constant_result does, which would import the compiler. Compiled code has a guard on the
+# setting, and is compiled again for another.
+products_are_reduced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @contextmanager

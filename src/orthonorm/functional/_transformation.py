@@ -1,21 +1,22 @@
 """The autograd node of the transformation: batches of matrices to batches of matrices with orthonormal rows."""
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ._blocks import split
+from ._forward_float32 import transform_by_products, transform_by_values
+from ._forward_float64 import transform_in_float64
 from ._function_transforms import batch_first, refuse_nested_forward_mode
 from ._inverse_sqrt import lyapunov
-from ._methods import METHODS
-from ._paths import PATHS
-from ._precision import exact_products
+from ._methods import METHODS, choose_method, is_traced
+from ._precision import check_precision, exact_products, products_are_reduced, working_dtype
 
-__all__ = ["map_batches"]
+__all__ = ["PATHS", "choose_path", "map_batches"]
 
 # Note [the adjoint of the transformation]
 # V_C = V - mean, Sigma = V_C V_C^T, P = Sigma^{-1/2}, W = P V_C; hence V_C = P^{-1} W. Write G for dL/dW and A = G W^T.
@@ -34,8 +35,58 @@ __all__ = ["map_batches"]
 # `_many_weights.py` hands over a whole network. On a CPU what the cache does not hold is gone through in blocks that it
 # does, which halves the time, twice: once for Sigma and, after the root, once for W.
 #
-# The adjoint is computed in the dtype of P, which is float64 where the forward pass was (`_paths.py`); its two products
+# The adjoint is computed in the dtype of P, which is float64 where the forward pass was (`PATHS`); its two products
 # with G, of n N_G d operations each, are in float32 for float32 weights, in all its digits.
+
+
+class Path(NamedTuple):
+    """One way to compute the transformation: the forward pass, and the method whose solvers its derivatives use."""
+
+    transform: Callable[[Sequence[Tensor], bool], tuple[Tensor, ...]]
+    """(batches, center) -> P, two tensors of the method, each W"""
+    method: str
+
+
+def _float64_by_eigh(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, ...]:
+    return transform_in_float64(Vs, center, "eigh")
+
+
+def _float64_by_newton(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, ...]:
+    return transform_in_float64(Vs, center, "newton")
+
+
+def _float32_by_values(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, ...]:
+    found = transform_by_values(Vs, center)
+    return _float64_by_eigh(Vs, center) if found is None else found
+
+
+PATHS: dict[str, Path] = {
+    "float64 by eigh": Path(_float64_by_eigh, "eigh"),
+    "float64 by newton": Path(_float64_by_newton, "newton"),
+    "float32 by values": Path(_float32_by_values, "eigh"),
+    "float32 by products": Path(transform_by_products, "newton"),
+}
+
+
+def choose_path(V: Tensor, method: str, precision: str) -> str:
+    """Return the table's key for a weight.
+
+    Raises:
+        ValueError: if the method or the precision is not known, or the device has no float64 and it is asked for.
+    """
+    check_precision(precision, V.device)
+    chosen = choose_method(method, V.device)
+    if working_dtype(V) != torch.float64:
+        return "float32 by products"
+    if V.dtype == torch.float64 or precision == "float64":
+        return f"float64 by {chosen}"
+    traced = is_traced()
+    if traced and method == "auto":
+        chosen = "newton"
+    if chosen == "newton":
+        # What is traced cannot change the setting of products.
+        return "float64 by newton" if traced and products_are_reduced() else "float32 by products"
+    return "float32 by values" if V.device.type == "cpu" and not traced else "float64 by eigh"
 
 
 class _Orthonormalize(torch.autograd.Function):

@@ -15,7 +15,7 @@ LIBRARY: tuple[Fault, ...] = (
         "orthonorm.functional:_multiply",
         "torch.baddbmm(W, torch.bmm(W, W.mT), W, beta=1.5, alpha=-0.5) if polish else W",
         "torch.baddbmm(W, torch.bmm(W, W.mT), W, beta=1.5, alpha=-0.5) if False else W",
-        "tests/functional/test_accuracy.py::test_float64_at_condition_1e3",
+        "tests/functional/test_accuracy.py::test_float64_at_condition_1e3[eigh-log-spaced-64-0.0]",
     ),
     Fault(
         "the transformation works on the caller's memory",

@@ -174,8 +174,8 @@ def _problems_of(layer: LayerReport, first: float) -> Iterator[str]:
     if layer.error > _LOST_ERROR and layer.condition_number < _LOST_CONDITION:
         yield (
             f"{layer.weight} is not orthogonal (error {layer.error:.2g}): the condition number of V, "
-            f"{layer.condition_number:.1g}, is beyond what matrix products in float32 resolve. Call renormalize_, which "
-            'resets it, or convert with precision="float64".'
+            f"{layer.condition_number:.1g}, is beyond what matrix products in float32 resolve. Call renormalize_, "
+            'which resets it, or convert with precision="float64".'
         )
     elif layer.condition_number > _LOST_CONDITION:
         yield (

@@ -1,6 +1,7 @@
 """Layers under attack: however they are grouped, scaled and laid out, they fold, save, load and are cached."""
 
 import copy
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 

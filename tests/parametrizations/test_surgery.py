@@ -108,7 +108,7 @@ def test_case_26_functional_call_by_the_plain_key_is_refused_and_changes_nothing
         torch.func.grad(call)(made) if transformed else call(made)
     assert unchanged(model, before)
     # The second cure: a folded copy, whose weight it is.
-    plain = on.fold(model)
+    plain: Any = on.fold(model)
     result = functional_call(plain, {"0.weight": made}, (x,))
     expected = plain[2](torch.tanh(nn.functional.linear(x, made, plain[0].bias)))
     torch.testing.assert_close(result, expected)

@@ -80,14 +80,17 @@ def tokens() -> Tokens:
     return model
 
 
-def mlp(widths: tuple[int, ...], *, group_size: int | None = 4, scale: bool = True) -> nn.Sequential:
+def mlp(
+    widths: tuple[int, ...], *, group_size: int | None = 4, scale: bool = True, center: bool = False
+) -> nn.Sequential:
     """Return a converted network of linear layers whose classifier is plain."""
     torch.manual_seed(1)
     layers: list[nn.Module] = []
     for width, after in pairwise(widths):
         layers += [nn.Linear(width, after), nn.Tanh()]
     model = nn.Sequential(*layers[:-1])
-    on.orthogonalize_(model, on.OrthogonalConfig(group_size=group_size, scale="row_norms" if scale else None))
+    config = on.OrthogonalConfig(group_size=group_size, center=center, scale="row_norms" if scale else None)
+    on.orthogonalize_(model, config)
     return model
 
 

@@ -41,7 +41,7 @@ def train(widths: tuple[int, ...], group_size: int, scale: bool, dtype: torch.dt
 
 def exchanged(style: str) -> dict[str, int]:
     """Return the collectives of reading one weight, forward and backward."""
-    model = networks.mlp((16, 8, 3), group_size=2, scale=False)
+    model = networks.mlp((16, 8, 3), group_size=2, scale=False, center=True)
     tensor_parallel_(model, init_device_mesh("cpu", (dist.get_world_size(),)), {"0": style})
     with CommDebugMode() as comms:
         W = weight(model[0])

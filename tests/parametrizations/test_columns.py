@@ -39,7 +39,8 @@ def test_columns_are_orthonormal_and_nearest(make: Any, groups: int):
 
 
 def test_a_layer_is_an_isometry_of_its_input():
-    layer, x = on.OrthogonalLinear(6, 20, bias=False, tall="columns"), torch.randn(7, 6)
+    layer: Any = on.OrthogonalLinear(6, 20, bias=False, tall="columns")
+    x = torch.randn(7, 6)
     torch.testing.assert_close(layer(x).norm(dim=1), x.norm(dim=1))
     torch.testing.assert_close(layer(x) @ layer.weight, x)
 

@@ -209,7 +209,7 @@ def test_a_plain_checkpoint_loaded_and_folded_back_is_the_nearest_weight(config:
     plain: Any = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 8), nn.Linear(8, 2))
     converted = model(config)
     converted.load_state_dict(plain.state_dict(), strict=True)
-    fresh = on.orthogonalize_(copy.deepcopy(plain), config)
+    fresh: Any = on.orthogonalize_(copy.deepcopy(plain), config)
     for i in (0, 3):
         name = f"{i}.weight"
         assert torch.equal(on.fold(converted).get_parameter(name), on.fold(fresh).get_parameter(name))

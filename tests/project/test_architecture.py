@@ -24,7 +24,7 @@ LIBRARY: dict[str, set[str]] = {
     "functional": set(),
     "_nearest_name": set(),
     "parametrizations": {"functional", "_nearest_name"},
-    "layers": {"functional", "parametrizations"},
+    "layers": {"functional", "parametrizations", "_nearest_name"},
     "convert": {"functional", "parametrizations", "_nearest_name"},
     "optim": {"functional", "_nearest_name"},
     "diagnostics": {"functional", "parametrizations", "convert", "_nearest_name"},

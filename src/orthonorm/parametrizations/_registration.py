@@ -73,7 +73,7 @@ def orthogonal_weight_norm(
             number. A learned one is frozen where the weight is.
         initial: what V starts as: `"orthonormal"` for `c W`, where `W` are the orthonormal rows and `c` keeps the norm
             of the weight that was there, so V has condition number 1; `"weight"` for that weight itself, as in the
-            paper's experiments.
+            paper's experiments. A tensor that another layer shares changes for that layer too.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
             `"newton"` elsewhere.

@@ -113,7 +113,7 @@ def convolutions(draw: st.DrawFn, kind: str) -> Convolution:
     center = draw(st.booleans()) and d > 2
     options = {"center": center, "grouping": draw(st.sampled_from(GROUPINGS)), "blocks": None}
     options["group_size"] = draw(st.none() | st.integers(1, d - center))
-    options["scale"] = draw(st.sampled_from([None, "learned", "row_norms", 0.5, 3.0]))
+    options["scale"] = draw(st.sampled_from([None, "row_norms", 0.5, 3.0]))
     options["method"] = draw(st.sampled_from(["auto", "eigh", "newton"]))
     if groups == 1 and outputs > 1 and draw(st.booleans()):
         cut = draw(st.integers(1, outputs - 1))

@@ -87,7 +87,7 @@ def halves(draw: st.DrawFn) -> Half:
     }
     dtype, way = draw(st.sampled_from(list(SIZES))), draw(st.sampled_from(WAYS))
     # A scale that starts at the norms of the rows is the size of the outputs, which must be numbers of the type.
-    sizes = SIZES[dtype][:3] if way == "plain layer" and options["scale"] is True else SIZES[dtype]
+    sizes = SIZES[dtype][:3] if way == "plain layer" and options["scale"] == "row_norms" else SIZES[dtype]
     return Half(
         arguments=(inputs * groups, outputs * groups, kernel) if kernel else (inputs, outputs),
         groups=groups,
@@ -167,7 +167,7 @@ def test_a_half_precision_gradient_is_the_exact_one(figures: Figures, half: Half
     assert V.grad.dtype == half.dtype
     assert W.grad is not None
     least = eps * torch.finfo(half.dtype).tiny  # from one number of the type to the next, where they are smallest
-    scale = torch.ones(W.shape[0]) if owner.scale is False else torch.as_tensor(owner.scale).detach()
+    scale = torch.ones(W.shape[0]) if owner.scale is None else torch.as_tensor(owner.scale).detach()
     scale = scale.double().expand(W.shape[0]).reshape(owner.groups, -1, 1)
     columns = [rows(layer, V), rows(layer, V.grad), rows(layer, W.grad), parts(scale, owner)]
     at_scale = learned_gradient(layer)

@@ -78,7 +78,7 @@ def _without_reduced_products() -> Iterator[None]:
         finally:
             torch.set_float32_matmul_precision(before)
         return
-    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+    backends: list[Any] = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]  # pyright: ignore[reportAttributeAccessIssue]
     settings = [backend.fp32_precision for backend in backends]
     try:
         for backend in backends:

@@ -177,8 +177,7 @@ def values_may_be_read(X: Tensor) -> bool:
 
 def is_traced() -> bool:
     """Return whether operators are recorded, so that a value read now would be baked in."""
-    recorded = torch.compiler.is_compiling() or get_proxy_mode() is not None
-    return recorded or torch.jit.is_tracing()  # pyright: ignore[reportPrivateImportUsage]
+    return torch.compiler.is_compiling() or torch._C._is_tracing() or get_proxy_mode() is not None
 
 
 def outermost(values: Tensor) -> list[list[float]]:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from orthonorm_paper.exceptions import UserError
 
 T = TypeVar("T", bound=type)
+R = TypeVar("R")
 
 # Strict: JSON's true is no number and a text no count. A whole number is a right value for a float.
 Switch = Annotated[bool, Field(strict=True)]
@@ -46,21 +47,21 @@ def checked(*, kw_only: bool = False) -> Callable[[T], T]:
         names = [field.name for field in dataclasses.fields(made) if not field.kw_only]
 
         @functools.wraps(check)
-        def initialize(self: Any, *values: Any, **named: Any) -> None:
+        def _initialize(self: Any, *values: Any, **named: Any) -> None:
             # Pydantic's errors give the place of a value where they do not have its name.
             placed = dict(zip(names, values, strict=False))
-            in_one_line(cls.__name__, check, self, *values[len(names) :], **placed, **named)
+            in_one_line(cls.__name__, lambda: check(self, *values[len(names) :], **placed, **named))
 
-        made.__init__ = initialize
+        made.__init__ = _initialize
         return made
 
     return decorate
 
 
-def in_one_line(what: str, check: Callable[..., Any], *values: Any, **named: Any) -> Any:
+def in_one_line(what: str, check: Callable[[], R]) -> R:
     """What a check of pydantic's gives; its error becomes a ``UserError`` about ``what``."""
     try:
-        return check(*values, **named)
+        return check()
     except ValidationError as error:
         raise UserError(f"{what}: {one_line(error)}") from None
 

@@ -164,7 +164,7 @@ class Run:
         Raises:
             UserError: not an object, or a field unknown, missing or of a wrong type.
         """
-        return in_one_line("Run", _RUN.validate_python, data)
+        return in_one_line("Run", lambda: _RUN.validate_python(data))
 
 
 _RUN: TypeAdapter[Run] = TypeAdapter(Run)

@@ -29,7 +29,7 @@ def _rows(varied: str, shapes: list[tuple[int, int]], device: torch.device, roun
     Gs = {shape: torch.randn(shape, device=device) for shape in shapes}
 
     def run(shape: tuple[int, int]) -> object:
-        return torch.autograd.grad(orthonormalize(Vs[shape], group_size=GROUP), Vs[shape], Gs[shape])
+        return torch.autograd.grad(orthonormalize(Vs[shape], group_size=GROUP, center=True), Vs[shape], Gs[shape])
 
     runs = {str(shape): (lambda shape=shape: run(shape)) for shape in shapes}
     medians = interleaved_medians(runs, device=device, rounds=rounds)
@@ -50,5 +50,5 @@ def _rows(varied: str, shapes: list[tuple[int, int]], device: torch.device, roun
 
 def _error(V: torch.Tensor) -> float:
     n, d = V.shape
-    W = orthonormalize(V.detach(), group_size=GROUP)
+    W = orthonormalize(V.detach(), group_size=GROUP, center=True)
     return float(orthogonality_errors(W, group_sizes(n, d, group_size=GROUP)).max())

@@ -66,9 +66,9 @@ def _shape_rows(
 ) -> list[dict[str, Any]]:
     n, d, group = shape
     paths: dict[str, Callable[[Tensor], Tensor]] = {
-        "orthonorm, auto": lambda V: orthonormalize(V, group_size=group),
-        "orthonorm, newton": lambda V: orthonormalize(V, group_size=group, method="newton"),
-        "orthonorm, float64": lambda V: orthonormalize(V, group_size=group, precision="float64"),
+        "orthonorm, auto": lambda V: orthonormalize(V, group_size=group, center=True),
+        "orthonorm, newton": lambda V: orthonormalize(V, group_size=group, center=True, method="newton"),
+        "orthonorm, float64": lambda V: orthonormalize(V, group_size=group, center=True, precision="float64"),
         "loop of SVDs, autograd": lambda V: svd_loop(V, group),
         "batched eigh, autograd": lambda V: eigh_autograd(V, group),
         "five Newton steps, autograd": lambda V: newton_autograd(V, group),

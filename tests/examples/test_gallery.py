@@ -55,8 +55,8 @@ def test_the_weight_that_the_network_uses_has_one_singular_value_while_v_moves(t
     script = example("spectra")
     script.main(steps=2, seeds=(0,), out=tmp_path)
     figures = made(tmp_path, "spectra")["figures"]
-    assert figures["OLM"]["orthogonality error"] < 1e-6 < figures["plain, orthogonal start"]["orthogonality error"]
-    assert figures["OLM"]["largest singular value of W"] == pytest.approx(1, abs=1e-6)
+    assert figures["OLM"]["orthogonality error"] < 1e-5 < figures["plain, orthogonal start"]["orthogonality error"]
+    assert figures["OLM"]["largest singular value of W"] == pytest.approx(1, abs=1e-5)
     assert figures["OLM"]["condition of V"] > 1 + 5e-6  # V moves, by more than round-off
     looks, _ = script.run("OLM", 2, 0)
     assert [len(look["singular values of V"]) for look in looks] == [64, 64, 64]
@@ -65,8 +65,8 @@ def test_the_weight_that_the_network_uses_has_one_singular_value_while_v_moves(t
 def test_orthogonal_filters_are_orthonormal_and_plain_ones_are_not(tmp_path: Path):
     example("filters").main(steps=2, seeds=(0,), out=tmp_path)
     figures = made(tmp_path, "filters")["figures"]
-    assert figures["OLM"]["largest cosine"] < 1e-6
-    assert figures["OLM"]["longest / shortest"] == pytest.approx(1, abs=1e-6)
+    assert figures["OLM"]["largest cosine"] < 1e-5
+    assert figures["OLM"]["longest / shortest"] == pytest.approx(1, abs=1e-5)
     assert figures["plain, orthogonal start"]["largest cosine"] > 1e-4
     assert figures["plain"]["longest / shortest"] > 1.1
 
@@ -97,7 +97,7 @@ def test_deep_orthogonal_layers_stay_orthogonal_and_the_best_rate_is_shown(
     assert {row["best rate"] for row in record["figures"].values()} == {0.01}
 
     network = script.make_network("OLM", depth=3)
-    assert max(on.orthogonality_error(network).values()) < 1e-6
+    assert max(on.orthogonality_error(network).values()) < 1e-5
     square = network[2].weight  # the scale belongs to the weight that the layer uses
     torch.testing.assert_close(square @ square.T, 2 * torch.eye(script.WIDTH))
 
@@ -313,5 +313,5 @@ def test_the_code_of_the_page_keeps_recurrent_weights_orthogonal():
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     exec(compile(code, "gallery", "exec"), names)
-    assert on.orthogonality_error(names["rnn"])["weight_hh_l0"] < 1e-6
+    assert on.orthogonality_error(names["rnn"])["weight_hh_l0"] < 1e-5
     assert names["outputs"].shape == torch.Size([32, 30, 64])

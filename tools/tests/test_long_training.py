@@ -28,7 +28,7 @@ def committed() -> dict[str, list[Point]]:
 def test_a_network_learns_and_stays_orthogonal(name: str):
     points = train(CASES[name], 100)
     assert points[-1].loss < 0.7 * points[1].loss
-    assert max(point.error for point in points) < 1e-6
+    assert max(point.error for point in points) < 1e-5
     assert max(point.condition for point in points) < 1e3
 
 
@@ -39,7 +39,7 @@ def test_the_committed_curves_are_those_of_the_page():
     assert table(curves) in page
     for points in curves.values():
         assert points[-1].step == 20_000
-        assert max(point.error for point in points) < 1e-6
+        assert max(point.error for point in points) < 1e-5
         assert all(math.isfinite(value) for point in points[1:] for value in vars(point).values())
 
 

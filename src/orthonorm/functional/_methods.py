@@ -96,7 +96,7 @@ def _eigh_adjoint(P: Tensor, A: Tensor, D: Tensor, p: Tensor) -> Tensor:
 
 
 def _is_factorized(P: Tensor, p: Tensor) -> bool:
-    """Return whether P = D diag(p) D^T to rounding: not after a cubic step (`_forward_float32.py`)."""
+    """Return whether P = D diag(p) D^T to rounding: not after a cubic step (`forward/_float32.py`)."""
     if P.dtype == torch.float64:
         return True
     # A stack of batches comes from `inverse_sqrt` alone, and a spare refinement harms nothing.

@@ -67,7 +67,8 @@ def orthonormalize(
         >>> torch.dist(W.T @ W, torch.eye(5)) < 1e-5
         tensor(True)
 
-    Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3; Mathematics (1) to (5).
+    Source: equation (3) and the group based orthogonalization of the paper, with errata 1 to 3;
+    Mathematics (1) to (5), (10) and (11).
     """
     if not isinstance(V, Tensor):
         raise TypeError(f"V must be a torch.Tensor; got {type(V).__name__}. Make it one with torch.as_tensor(V).")

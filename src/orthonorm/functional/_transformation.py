@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._blocks import split
-from ._forward_float32 import transform_by_products, transform_by_values
-from ._forward_float64 import transform_in_float64
 from ._function_transforms import batch_first, refuse_nested_forward_mode
 from ._inverse_sqrt import lyapunov
 from ._methods import METHODS, choose_method, is_traced
 from ._precision import check_precision, exact_products, products_are_reduced, working_dtype
+from .forward._blocks import split
+from .forward._float32 import transform_by_products, transform_by_values
+from .forward._float64 import transform_in_float64
 
-__all__ = ["PATHS", "choose_path", "map_batches"]
+__all__ = ["PATHS", "Path", "choose_path", "map_batches"]
 
 # Note [the adjoint of the transformation]
 # V_C = V - mean, Sigma = V_C V_C^T, P = Sigma^{-1/2}, W = P V_C; hence V_C = P^{-1} W. Write G for dL/dW and A = G W^T.

@@ -12,6 +12,7 @@ __all__ = [
     "check_scale",
     "check_table",
     "check_weight",
+    "refuse_sharded",
 ]
 
 
@@ -121,4 +122,15 @@ def check_initial(initial: object) -> None:
         raise ValueError(
             "initial must be 'orthonormal' (V starts as a multiple of the orthonormal matrix) or 'weight' (V starts as "
             f"the weight that was there); got {initial!r}. Leave it out, or pass one of the two."
+        )
+
+
+def refuse_sharded(V: Tensor, label: str) -> None:
+    """Raise a TypeError for a V that is sharded among ranks (DTensor): rows of a group must be whole."""
+    if getattr(V, "device_mesh", None) is not None:
+        raise TypeError(
+            f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert "
+            "the model (orthogonalize_) before sharding it, read its weights inside the forward of a module that "
+            "fully_shard wraps, shard it with orthonorm.distributed, or gather its state and load that into an "
+            "unsharded model."
         )

@@ -18,7 +18,7 @@ from orthonorm.functional._orthonormalize import orthonormalize_groups
 from orthonorm.functional._precision import check_precision, in_float64, row_norms
 from orthonorm.functional._rows import as_rows, from_rows
 
-from ._arguments import check_weight
+from ._arguments import check_weight, refuse_sharded
 from ._cache import look_up
 from ._options import Options, split_rows
 from ._saved_options import note_options, warn_of_other_options
@@ -84,9 +84,11 @@ class OrthogonalWeightNorm(nn.Module):
         self.followers: tuple[str, ...] = ()  # the module's parameters after this one, so that folding keeps the order
         _, n, d = self._matrices(weight.detach()).shape
         try:
-            self.columns, self.sizes = split_rows(n, d, options, groups)
+            columns, sizes = split_rows(n, d, options, groups)
         except ValueError as error:
             raise ValueError(f"{label}: {error}") from None
+        self.columns: int = columns  # of equal blocks whose columns are orthonormal; 0 for rows
+        self.sizes: tuple[int, ...] = sizes
         self.limit: int = row_limit(n // self.columns if self.columns else d, options.center)
         if options.center and d == 2:
             warnings.warn(
@@ -149,8 +151,7 @@ class OrthogonalWeightNorm(nn.Module):
         Raises:
             TypeError: if `V` is sharded among ranks, so that this process has only some of its rows.
         """
-        if getattr(V, "device_mesh", None) is not None:
-            raise TypeError(_sharded(self.label))
+        refuse_sharded(V, self.label)
         rows = self._matrices(V)
         return rows.unflatten(1, (self.columns, -1)).flatten(0, 1).mT if self.columns else rows
 
@@ -289,8 +290,7 @@ class OrthogonalWeightNorm(nn.Module):
         """Return what the printed module shows: groups, limit, centring, scale."""
         rule = self.describe_groups()
         if not self.columns:
-            centred = "centred" if self.center else "not centred"
-            rule += f", orthonormal within a group; limit {self.limit}, {centred}"
+            rule += f", orthonormal within a group; limit {self.limit}, {'' if self.center else 'not '}centred"
         scale = self.options.scale if isinstance(self.scale, Tensor) else self.scale
         return f"{rule}, scale={scale}"
 
@@ -298,11 +298,3 @@ class OrthogonalWeightNorm(nn.Module):
 def _norm(rows: Tensor) -> float:
     """Return the norm of all rows, right also where the squares of entries are no numbers."""
     return float(row_norms(row_norms(in_float64(rows)).reshape(1, -1)))
-
-
-def _sharded(label: str) -> str:
-    return (
-        f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert the "
-        "model (orthogonalize_) before sharding it, read its weights inside the forward of a module that fully_shard "
-        "wraps, shard it with orthonorm.distributed, or gather its state and load that into an unsharded model."
-    )

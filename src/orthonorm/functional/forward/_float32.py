@@ -7,9 +7,17 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from orthonorm.functional._methods import (
+    ONE_PASS,
+    condition_number,
+    coupled_newton,
+    newton_scales,
+    outermost,
+    values_may_be_read,
+)
+from orthonorm.functional._precision import power_of_two_below
+
 from ._blocks import Buffer, split, split_into_blocks
-from ._methods import ONE_PASS, condition_number, coupled_newton, newton_scales, outermost, values_may_be_read
-from ._precision import power_of_two_below
 
 __all__ = ["transform_by_products", "transform_by_values"]
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from orthonorm.functional._inverse_sqrt import root
+from orthonorm.functional._precision import power_of_two_below
+
 from ._blocks import BLOCK_BYTES, Buffer, split, split_into_blocks
-from ._inverse_sqrt import root
-from ._precision import power_of_two_below
 
 __all__ = ["transform_in_float64"]
 

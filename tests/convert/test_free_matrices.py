@@ -112,7 +112,7 @@ def test_renormalizing_gives_back_a_lost_direction():
         free(layer)[0] = free(layer)[1]
     assert on.orthogonality_error(layer)["weight"] > 0.4
     on.renormalize_(layer)
-    assert on.orthogonality_error(layer)["weight"] < 1e-6
+    assert on.orthogonality_error(layer)["weight"] < 1e-5
 
 
 def tied(first: dict[str, Any], second: dict[str, Any] | None) -> Any:

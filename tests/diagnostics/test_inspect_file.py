@@ -183,7 +183,7 @@ def test_a_folded_models_file_shows_which_weights_are_orthogonal(tmp_path: Path)
     table = {row.weight: row for row in on.inspect_file(save_pt(plain.state_dict(), tmp_path / "m"), CONFIG).layers}
     orthogonal = {"0.weight", "1.weight", "2.weight_hh_l0", "3.in_proj_weight", "3.out_proj.weight"}
     assert set(table) == orthogonal | {"2.weight_ih_l0", "4.weight"}
-    assert {key for key, row in table.items() if row.error < 1e-6} == orthogonal
+    assert {key for key, row in table.items() if row.error < 1e-5} == orthogonal
     norms = plain[1].weight.detach().norm(dim=1)  # type: ignore[index]
     assert table["1.weight"].scale == pytest.approx((float(norms.min()), float(norms.max())))
 

@@ -110,7 +110,7 @@ def test_the_size_of_the_matrix_does_not_matter(size: float, condition: float, c
 @pytest.mark.parametrize("means", [1.0, 30.0, 1e3, 1e5])
 def test_large_row_means(means: float, method: str):
     V, G = matrix(log_spaced(32, 3.0), 200, means=means).float(), torch.randn(32, 200)
-    W, gradient = derivative(V, G, method=method)
+    W, gradient = derivative(V, G, center=True, method=method)
     # Against the matrix as it was rounded: its rows have lost digits to the mean, the transformation may lose no more.
     X = V.double() - V.double().mean(1, keepdim=True)
     exact = oracle.gradient_of_polar(V.double(), G.double(), center=True)
@@ -162,7 +162,7 @@ def test_vmap_is_a_loop(condition: float, center: bool, method: str):
 def test_the_worst_matrix_decides_for_its_batch_and_harms_no_other(center: bool):
     V = torch.stack([matrix(log_spaced(8, c), 20, center=center) for c in (2.0, 1e4)]).float()
     W, alone = orthonormalize(V, center=center), orthonormalize(V[0], center=center)
-    assert orthogonality_errors(W).max() <= 1e-6
+    assert orthogonality_errors(W).max() <= 1e-5
     torch.testing.assert_close(W[0], alone, rtol=0, atol=1e-5)
     assert orthogonality_errors(alone).max() <= 1e-5
 

@@ -68,7 +68,7 @@ def test_an_average_of_v_is_orthogonal_and_is_the_average_by_hand():
         for name, p in model.named_parameters():
             by_hand[name].lerp_(p.detach(), 0.25)
     update_bn([x], average)
-    assert max(on.orthogonality_error(average).values()) < 1e-6
+    assert max(on.orthogonality_error(average).values()) < 1e-5
     expected = functional_call(copy.deepcopy(model), by_hand, (x,))
     torch.testing.assert_close(average(x), expected)
     assert not torch.allclose(average(x), model(x))

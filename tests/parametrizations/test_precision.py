@@ -80,7 +80,7 @@ def test_masters_in_float32_are_exact_under_autocast():
         loss.backward()  # inside the region, too, the adjoint is computed in full precision
     again = model[0].parametrizations.weight.original.grad  # type: ignore[index]
     assert torch.equal(got, again)
-    assert max(on.orthogonality_error(model).values()) < 1e-6
+    assert max(on.orthogonality_error(model).values()) < 1e-5
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step:UserWarning")
@@ -100,7 +100,7 @@ def test_a_gradient_scaler_skips_an_overflow_and_steps_after_it():
         same = [torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
         assert all(same) if step == 0 else not any(same)
     assert scaler.get_scale() == 2.0**7
-    assert max(on.orthogonality_error(model).values()) < 1e-6
+    assert max(on.orthogonality_error(model).values()) < 1e-5
 
 
 @pytest.mark.parametrize(("layer", "memory_format"), [

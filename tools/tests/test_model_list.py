@@ -117,4 +117,4 @@ def test_zero_initialised_branches_are_completed_and_named():
         model.layer1[0].conv2.weight.zero_()
     with pytest.warns(UserWarning, match=r"layer1\.0\.conv2\.weight has lost 64 of its 64 directions"):
         on.orthogonalize_(model, on.OrthogonalConfig(group_size=32), lambda _, fqn: fqn == "layer1.0.conv2")
-    assert max(on.orthogonality_error(model).values()) < 1e-6
+    assert max(on.orthogonality_error(model).values()) < 1e-5

@@ -121,7 +121,7 @@ def test_the_classifier_and_the_biases_take_a_plain_step(label: str):
 @pytest.mark.parametrize("label", [label for label in LABELS if label not in FREE])
 def test_a_method_measures_its_own_error_and_sees_a_broken_weight(label: str):
     model = network(label)
-    assert METHODS[label].error(model) < 1e-6
+    assert METHODS[label].error(model) < 1e-5
     if label in RIEMANNIAN:
         with torch.no_grad():
             next(iter(hidden_layers(model)))[1].weight.mul_(1.1)

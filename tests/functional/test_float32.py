@@ -162,7 +162,7 @@ def test_vmap_is_a_loop(condition: float, center: bool, method: str):
 def test_the_worst_matrix_decides_for_its_batch_and_harms_no_other(center: bool):
     V = torch.stack([matrix(log_spaced(8, c), 20, center=center) for c in (2.0, 1e4)]).float()
     W, alone = orthonormalize(V, center=center), orthonormalize(V[0], center=center)
-    assert orthogonality_errors(W).max() <= 1e-5
+    assert orthogonality_errors(W).max() <= 1e-6
     torch.testing.assert_close(W[0], alone, rtol=0, atol=1e-5)
     assert orthogonality_errors(alone).max() <= 1e-5
 

@@ -103,7 +103,7 @@ def test_case_12_a_resumed_run_is_equal_bit_for_bit(tmp_path: Any):
     assert train(resumed, other, batches[3:]) == expected
     for (name, p), q in zip(model.state_dict().items(), resumed.state_dict().values(), strict=True):
         assert torch.equal(p, q), name
-    assert max(on.orthogonality_error(resumed).values()) < 1e-6
+    assert max(on.orthogonality_error(resumed).values()) < 1e-5
 
 
 # Rows 14 and 16, the graphs: tests/cases/test_export.py.

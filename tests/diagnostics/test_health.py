@@ -62,7 +62,9 @@ HALF = (torch.bfloat16, torch.float16)
 @pytest.mark.parametrize(("n", "d"), [(3, 4), (16, 32), (64, 65)])
 def test_no_healthy_weight_is_reported(n: int, d: int, dtype: torch.dtype, method: str):
     net = nn.Sequential(on.OrthogonalLinear(d, n, method=method, dtype=dtype))
-    for condition in (1.0, 1e2, 1e3) if dtype in HALF else (1.0, 1e3, 1e5, 1e6):
+    # Two passes in float32, which "newton" is, hold directions up to a condition number of 1e3.
+    narrow = dtype in HALF or (dtype == torch.float32 and method == "newton")
+    for condition in (1.0, 1e2, 1e3) if narrow else (1.0, 1e3, 1e5, 1e6):
         values = torch.logspace(0, -math.log10(condition), n, dtype=torch.float64)
         with torch.no_grad():
             free(net[0]).copy_(matrix(n, d, values))

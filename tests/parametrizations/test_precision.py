@@ -100,7 +100,7 @@ def test_a_gradient_scaler_skips_an_overflow_and_steps_after_it():
         same = [torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
         assert all(same) if step == 0 else not any(same)
     assert scaler.get_scale() == 2.0**7
-    assert max(on.orthogonality_error(model).values()) < 1e-6
+    assert max(on.orthogonality_error(model).values()) < 1e-5
 
 
 @pytest.mark.parametrize(("layer", "memory_format"), [

@@ -16,7 +16,7 @@ from ._inverse_sqrt import lyapunov
 from ._methods import METHODS, choose_method, is_traced
 from ._precision import check_precision, exact_products, products_are_reduced, working_dtype
 
-__all__ = ["PATHS", "choose_path", "map_batches"]
+__all__ = ["PATHS", "Path", "choose_path", "map_batches"]
 
 # Note [the adjoint of the transformation]
 # V_C = V - mean, Sigma = V_C V_C^T, P = Sigma^{-1/2}, W = P V_C; hence V_C = P^{-1} W. Write G for dL/dW and A = G W^T.

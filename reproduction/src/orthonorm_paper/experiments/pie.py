@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orthonorm_paper.records.run import Run, Scalar
+from orthonorm_paper.records.run import Optimizer, Run, Scalar
 
 from .experiment import Experiment
 
@@ -51,7 +51,7 @@ def _runs(
     experiment: str,
     dataset: str,
     settings: tuple[Setting, ...],
-    optimizer: str,
+    optimizer: Optimizer,
     rates: tuple[float, ...],
     seeds: tuple[int, ...],
     model_args: dict[str, Scalar] | None = None,

@@ -47,22 +47,17 @@ class Path(NamedTuple):
     method: str
 
 
-def _float64_by_eigh(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, ...]:
-    return transform_in_float64(Vs, center, "eigh")
-
-
-def _float64_by_newton(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, ...]:
-    return transform_in_float64(Vs, center, "newton")
+def _float64_by(method: str) -> Path:
+    return Path(lambda Vs, center: transform_in_float64(Vs, center, method), method)
 
 
 def _float32_by_values(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, ...]:
     found = transform_by_values(Vs, center)
-    return _float64_by_eigh(Vs, center) if found is None else found
+    return transform_in_float64(Vs, center, "eigh") if found is None else found
 
 
 PATHS: dict[str, Path] = {
-    "float64 by eigh": Path(_float64_by_eigh, "eigh"),
-    "float64 by newton": Path(_float64_by_newton, "newton"),
+    **{f"float64 by {method}": _float64_by(method) for method in METHODS},
     "float32 by values": Path(_float32_by_values, "eigh"),
     "float32 by products": Path(transform_by_products, "newton"),
 }
@@ -86,7 +81,8 @@ def choose_path(V: Tensor, method: str, precision: str) -> str:
     if chosen == "newton":
         # What is traced cannot change the setting of products.
         return "float64 by newton" if traced and products_are_reduced() else "float32 by products"
-    return "float32 by values" if V.device.type == "cpu" and not traced else "float64 by eigh"
+    by_values = chosen == "eigh" and V.device.type == "cpu" and not traced
+    return "float32 by values" if by_values else f"float64 by {chosen}"
 
 
 class _Orthonormalize(torch.autograd.Function):

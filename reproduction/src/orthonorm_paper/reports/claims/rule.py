@@ -1,6 +1,6 @@
 """Claims of the paper as predicates on records: holds, does not hold, or undecided.
 
-The predicates are data, in ``numbers.toml``; here is what their kinds mean.
+The predicates are data, in ``paper_numbers.toml``; here is what their kinds mean.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _MissingCell(Exception):
 
 
 def paper_numbers() -> dict[str, Any]:
-    """Contents of ``numbers.toml``."""
+    """Contents of ``paper_numbers.toml``."""
     return tomllib.loads((files("orthonorm_paper.reports") / "paper_numbers.toml").read_text(encoding="utf-8"))
 
 
@@ -51,7 +51,7 @@ def judge(claim: Claim, records: Iterable[Record], depth: int, rates: list[float
     """Judge a claim at one depth on the records of one batch size.
 
     Args:
-        claim: entry of ``numbers.toml``.
+        claim: entry of ``paper_numbers.toml``.
         records: of one experiment and batch size, any depth and seed.
         depth: number of hidden layers.
         rates: the grid; a cell that is missing from it makes the seed's answer unknown.

@@ -1,4 +1,4 @@
-"""Claims about a table of errors as predicates on records; the claims themselves are in `numbers.toml`."""
+"""Claims about a table of errors as predicates on records; the claims themselves are in `paper_numbers.toml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: how the paper shows an experiment, as `numbers.toml` says it, and where a record belongs in it."""
+"""Layouts: how the paper shows an experiment, as `paper_numbers.toml` says it, and where a record belongs in it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table or figure of the paper, with its claims. Fields as in ``numbers.toml``."""
+    """A table or figure of the paper, with its claims. Fields as in ``paper_numbers.toml``."""
 
     kind: str
     title: str

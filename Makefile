@@ -4,7 +4,7 @@
 .SUFFIXES:
 .PHONY: help model-list model-shares long-training demo quick test check format-check lint types dependencies pytest library \
 	reproduction compiled distributed seeded-faults nightly nightly-tests nightly-compiled campaign coverage mutation \
-	docs site-check docs-serve gallery bench wheel-test torch-versions import-time kill-runs clean
+	numbers docs site-check docs-serve gallery bench wheel-test torch-versions import-time kill-runs clean
 
 BIN = .venv/bin
 DEMO = .venv/.ready-demo
@@ -95,8 +95,11 @@ model-list: $(DEV) ## Convert, train and fold 100 real architectures (half an ho
 long-training: $(DEV) ## Train for 20,000 steps in six ways and draw what becomes of W and V (ten minutes)
 	$(BIN)/python tools/long_training.py
 
+numbers: $(DEV) ## Fill the numbers that pages quote from the committed records
+	$(BIN)/python tools/quoted_numbers.py
+
 docs: $(DEV) ## Build the site into site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 site-check: docs ## Open every page of the site in Chromium: console, links, pictures, width
 	$(BIN)/python tools/site_check.py site

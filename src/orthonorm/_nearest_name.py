@@ -20,7 +20,7 @@ def nearest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
         cutoff: how alike the two must be, from 0 to 1; a name of five letters or more that is a part of a known one
             always is, and so are the initials of its words.
 
-    Example:
+    Examples:
         >>> nearest_name("manifol", ["metric", "manifold"])
         'manifold'
         >>> nearest_name("group", ["metric", "group_size"])
@@ -42,7 +42,7 @@ def refusing_unknown_options(cls: type[T]) -> type[T]:
     Args:
         cls: the class, whose signature stays as it is.
 
-    Example:
+    Examples:
         >>> from dataclasses import dataclass
         >>> @refusing_unknown_options
         ... @dataclass(kw_only=True)

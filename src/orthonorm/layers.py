@@ -37,7 +37,7 @@ class OrthogonalLinear(nn.Linear):
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = on.OrthogonalLinear(64, 32)
         >>> layer(torch.ones(2, 64)).shape
@@ -165,7 +165,7 @@ class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> W = on.OrthogonalConv1d(16, 32, 3, padding=1).weight.flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(32)) < 1e-5
@@ -189,7 +189,7 @@ class OrthogonalConv2d(_OrthogonalConv, nn.Conv2d):
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> W = on.OrthogonalConv2d(16, 32, 3, padding=1).weight.flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(32)) < 1e-5
@@ -213,7 +213,7 @@ class OrthogonalConv3d(_OrthogonalConv, nn.Conv3d):
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> W = on.OrthogonalConv3d(16, 32, 3, padding=1).weight.flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(32)) < 1e-5
@@ -229,14 +229,13 @@ class OrthogonalConvTranspose1d(_OrthogonalConvTranspose, nn.ConvTranspose1d):
     torch keeps its kernel as `(in, out/groups, ...)`; a row of $W$ is an output channel, `in/groups * k` entries.
 
     Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
-            device, dtype: as in `torch.nn.ConvTranspose1d`.
+        in_channels, out_channels, kernel_size, ..., dtype: as in `torch.nn.ConvTranspose1d`, in its order.
         group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> W = on.OrthogonalConvTranspose1d(16, 8, 3).weight.transpose(0, 1).flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(8)) < 1e-5
@@ -252,14 +251,13 @@ class OrthogonalConvTranspose2d(_OrthogonalConvTranspose, nn.ConvTranspose2d):
     torch keeps its kernel as `(in, out/groups, ...)`; a row of $W$ is an output channel, `in/groups * k^2` entries.
 
     Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
-            device, dtype: as in `torch.nn.ConvTranspose2d`.
+        in_channels, out_channels, kernel_size, ..., dtype: as in `torch.nn.ConvTranspose2d`, in its order.
         group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> W = on.OrthogonalConvTranspose2d(16, 8, 3).weight.transpose(0, 1).flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(8)) < 1e-5
@@ -275,14 +273,13 @@ class OrthogonalConvTranspose3d(_OrthogonalConvTranspose, nn.ConvTranspose3d):
     torch keeps its kernel as `(in, out/groups, ...)`; a row of $W$ is an output channel, `in/groups * k^3` entries.
 
     Args:
-        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode,
-            device, dtype: as in `torch.nn.ConvTranspose3d`.
+        in_channels, out_channels, kernel_size, ..., dtype: as in `torch.nn.ConvTranspose3d`, in its order.
         group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `orthogonal_weight_norm`.
 
     Raises:
         ValueError: if the groups cannot be orthonormal.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> W = on.OrthogonalConvTranspose3d(16, 8, 3).weight.transpose(0, 1).flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(8)) < 1e-5

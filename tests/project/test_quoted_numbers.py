@@ -9,6 +9,7 @@ import pytest
 
 from orthonorm_paper.records.cells import Cell, cells
 from orthonorm_paper.records.folders import read_folder
+from quoted_numbers import MARK, filled
 
 pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
@@ -22,6 +23,16 @@ def test_a_result_on_a_page_is_in_a_report():
     quoted = {page.name: set(RESULT.findall(page.read_text())) for page in PAGES}
     assert quoted["README.md"]
     assert {name: found - reported for name, found in quoted.items() if not found <= reported} == {}
+
+
+MARKED = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if "<!--=" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", MARKED, ids=[str(page.relative_to(ROOT)) for page in MARKED])
+def test_a_marked_number_is_that_of_the_records(page: Path):
+    text = page.read_text()
+    assert len(MARK.findall(text)) == text.count("<!--=")
+    assert filled(text) == text
 
 
 def recorded(experiment: str, pattern: str) -> list[Cell]:

@@ -7,7 +7,7 @@ class UserError(ValueError):
     The command line prints its text as one line and exits with code 2; anything else is a fault of
     the program and keeps its traceback.
 
-    Example:
+    Examples:
         >>> raise UserError("epochs must be positive, got 0: give at least 1")
         Traceback (most recent call last):
         ...

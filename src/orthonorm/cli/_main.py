@@ -13,7 +13,7 @@ __all__ = ["build_parser", "main"]
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of `orthonorm`.
 
-    Example:
+    Examples:
         >>> build_parser().parse_args(["plan", "resnet50", "--ranks", "4"]).ranks
         4
     """

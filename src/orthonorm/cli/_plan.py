@@ -73,7 +73,7 @@ def weights_of(model: str, config: OrthogonalConfig) -> "list[GroupedWeight]":
         ImportError: if it is a name and torchvision is missing.
         ValueError: if the file cannot be read, or holds no matrix.
 
-    Example:
+    Examples:
         >>> import orthonorm as on
         >>> [weight.key for weight in weights_of("alexnet", on.OrthogonalConfig())][:2]
         ['features.0.weight', 'features.3.weight']

@@ -58,7 +58,7 @@ def default_filter(model: nn.Module) -> Filter:
     Args:
         model: the whole model, which tells its output layers.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> import orthonorm as on
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8, 2))

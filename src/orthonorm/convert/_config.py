@@ -36,7 +36,7 @@ class OrthogonalConfig(Options):
     Raises:
         TypeError, ValueError: if an option could not be right for any layer.
 
-    Example:
+    Examples:
         >>> import orthonorm as on
         >>> on.OrthogonalConfig(group_size=64).grouping
         'balanced'
@@ -70,7 +70,7 @@ class OLMConfig(OrthogonalConfig):
     Raises:
         TypeError, ValueError: as `OrthogonalConfig`.
 
-    Example:
+    Examples:
         >>> import orthonorm as on
         >>> config = on.OLMConfig()
         >>> config.group_size, config.center, config.initial

@@ -44,7 +44,7 @@ def conversion_plan(
     Raises:
         TypeError, ValueError: if an argument is not one that `orthogonalize_` takes.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
         >>> for weight in on.conversion_plan(model).weights:
@@ -101,7 +101,7 @@ def orthogonalize_(
         ValueError: if no layer is converted, a chosen one is parametrized already, `exclude` has a name that matches
             nothing, or the filter does not choose a layer that shares its weight with a chosen one.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> model = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
         >>> model = on.orthogonalize_(model, on.OrthogonalConfig(group_size=8))

@@ -46,7 +46,7 @@ def fold_(model: nn.Module) -> nn.Module:
         ValueError: if a weight carries a further parametrization besides ours, or is sharded among ranks; nothing is
             changed then.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> on.fold_(on.OrthogonalLinear(8, 4))
         Linear(in_features=8, out_features=4, bias=True)
@@ -128,12 +128,12 @@ def fold(model: nn.Module) -> nn.Module:
         model: any module that `copy.deepcopy` takes.
 
     Returns:
-        A new module: `fold_` of a deep copy.
+        A new module, which is `fold_` of a deep copy.
 
     Raises:
         TypeError, ValueError: as `fold_`; TypeError too if `copy.deepcopy` of the model has not its orthogonal weights.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = on.OrthogonalLinear(8, 4)
         >>> plain = on.fold(layer)

@@ -44,7 +44,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         ValueError: if the optimizer holds no V of the model; if a V that it holds is zero, not finite, on the meta
             device or sharded among ranks.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> model = on.renormalize_(on.OrthogonalLinear(8, 4), norm=1.0)
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=1.0)

@@ -24,7 +24,7 @@ def output_layers(model: nn.Module) -> dict[int, str]:
     Args:
         model: the whole model.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 2))
         >>> list(output_layers(model).values())

@@ -23,14 +23,14 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
         weight_decay: for all parameters but V.
 
     Returns:
-        Two groups, `[{"params": others, "weight_decay": weight_decay}, {"params": Vs, "weight_decay": 0.0}]`, of the
-        parameters that require a gradient.
+        Two groups of the parameters that require a gradient. The first holds all but V and has `weight_decay`; the
+        second holds V and has none.
 
     Raises:
         TypeError: if `model` is not a module, or `weight_decay` no number.
         ValueError: if it is negative.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> model = on.OrthogonalLinear(8, 4)
         >>> [len(group["params"]) for group in on.param_groups(model, weight_decay=5e-4)]

@@ -40,7 +40,7 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
             orthogonal weight, one is sharded among ranks, on the meta device or not finite, or a V is read in two ways
             (by a plain layer, or through other options), so that no other V gives both. Nothing is changed then.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = on.renormalize_(on.OrthogonalLinear(8, 4), norm=2.0)
         >>> print(f"{on.inspect(layer).layers[0].v_norm:.4f}")

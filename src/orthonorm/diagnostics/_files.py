@@ -60,7 +60,7 @@ def inspect_file(
             file remembers, does not fit V.
         ImportError: if the file is `.safetensors` and that package is missing.
 
-    Example:
+    Examples:
         >>> import tempfile, torch, orthonorm as on
         >>> with tempfile.NamedTemporaryFile(suffix=".pt") as file:
         ...     torch.save(torch.nn.Sequential(on.OrthogonalLinear(8, 4, group_size=2)).state_dict(), file.name)

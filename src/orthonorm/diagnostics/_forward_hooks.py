@@ -23,7 +23,7 @@ def as_written(model: nn.Module) -> Iterator[nn.Module]:
     Raises:
         TypeError: if `model` is not a module.
 
-    Example:
+    Examples:
         >>> import torch
         >>> with as_written(torch.nn.Linear(2, 2)) as layer:
         ...     layer(torch.zeros(1, 2)).requires_grad

@@ -45,13 +45,13 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
         model: a module with orthogonal weights.
 
     Returns:
-        `{"orthogonality_error/0.weight": ..., "condition_number/0.weight": ..., "v_norm/0.weight": ...,
-        "w_norm/0.weight": ..., ...}`.
+        The numbers by name, as `orthogonality_error/0.weight`, `condition_number/0.weight`, `v_norm/0.weight` and
+        `w_norm/0.weight`.
 
     Raises:
         TypeError, ValueError: as `inspect`.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> list(on.weight_metrics(torch.nn.Sequential(on.OrthogonalLinear(8, 4))))
         ['orthogonality_error/0.weight', 'condition_number/0.weight', 'v_norm/0.weight', 'w_norm/0.weight']
@@ -76,7 +76,7 @@ def weight_problems(model: nn.Module) -> list[str]:
     Raises:
         TypeError, ValueError: as `inspect`.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = torch.nn.Sequential(on.OrthogonalLinear(8, 4))
         >>> layer[0].parametrizations.weight.original.data[1] = 0
@@ -103,7 +103,7 @@ class OrthogonalityHook:
     Raises:
         TypeError, ValueError: as `inspect`; a ValueError if `every` is not positive, too.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> model, seen = on.OrthogonalLinear(8, 4), []
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -41,7 +41,7 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
         TypeError: if `model` is neither.
         ValueError: if it has no orthogonal weight, or one is on the meta device.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> errors = on.orthogonality_error(torch.nn.Sequential(on.OrthogonalLinear(8, 4)))
         >>> list(errors), errors["0.weight"] < 1e-6
@@ -134,7 +134,7 @@ def inspect(model: nn.Module) -> Inspection:
         TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight, or one is on the meta device.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> report = on.inspect(torch.nn.Sequential(on.OrthogonalLinear(8, 4, scale=2.0)))
         >>> report.layers[0].groups, report.layers[0].scale, round(report.layers[0].w_norm, 5)

@@ -63,7 +63,7 @@ def lipschitz_constant(module: nn.Module) -> float | None:
         The constant, infinite where the activation jumps (`Hardshrink`); None for a module that the table does not
         know, or that changes the `forward` of the one that it derives from.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> lipschitz_constant(nn.LeakyReLU(3.0)), lipschitz_constant(nn.Hardswish()), lipschitz_constant(nn.Softmax(1))
         (3.0, 1.5, None)

@@ -64,7 +64,7 @@ def operator_norms(
         ValueError: if a convolution pads by reflection or replication, or circularly without keeping the size; if the
             model has no Linear or convolution, or calls none.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = on.OrthogonalConv2d(8, 8, 3, padding=1, padding_mode="circular")
         >>> found = on.operator_norms(layer, torch.zeros(1, 8, 6, 6))[0]
@@ -100,7 +100,7 @@ def chain_norm(chain: nn.Module, inputs: Float[Tensor, "batch *rest"], *, iterat
         ValueError: if an activation jumps (`Hardshrink`), so that nothing bounds the chain; if it has no layer; as
             `operator_norms` for a layer.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> chain = torch.nn.Sequential(on.OrthogonalLinear(8, 6), torch.nn.LeakyReLU(3.0), on.OrthogonalLinear(6, 4))
         >>> round(on.chain_norm(chain, torch.zeros(1, 8)).upper, 5)

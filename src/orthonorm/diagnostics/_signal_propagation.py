@@ -61,7 +61,7 @@ def signal_propagation(
         ValueError: if the batch has fewer than 2 samples, the model has no Linear or convolution, or it was built in
             inference mode.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> x = torch.randn(4096, 16, generator=torch.Generator().manual_seed(0))
         >>> layer = on.signal_propagation(on.OrthogonalLinear(16, 8), x)[0]

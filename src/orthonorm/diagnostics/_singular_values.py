@@ -17,7 +17,7 @@ _STEPS = 64
 def condition_number(matrix: Float[Tensor, "n d"]) -> float:
     """Return the ratio of the extreme singular values; NaN for a matrix that is not finite.
 
-    Example:
+    Examples:
         >>> condition_number(torch.diag(torch.tensor([4.0, 2.0])))
         2.0
     """
@@ -30,7 +30,7 @@ def condition_number(matrix: Float[Tensor, "n d"]) -> float:
 def largest_singular_value(matrix: Float[Tensor, "n d"]) -> float:
     """Return the largest singular value of a float64 matrix: to rounding, for large ones from below to about 1e-3.
 
-    Example:
+    Examples:
         >>> largest_singular_value(torch.tensor([[3.0, 0.0], [4.0, 0.0]], dtype=torch.float64))
         5.0
     """

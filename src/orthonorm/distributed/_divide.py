@@ -48,7 +48,7 @@ def divide_(model: nn.Module, process_group: Collective | None = None, *, bucket
             meta device, or differs between ranks.
         RuntimeError: in a backward that is to be differentiated again.
 
-    Example:
+    Examples:
         >>> import tempfile, torch, torch.distributed as dist, orthonorm as on
         >>> from orthonorm.distributed import divide_
         >>> with tempfile.TemporaryDirectory() as folder:  # one process: torchrun gives each of several its rank

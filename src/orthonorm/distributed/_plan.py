@@ -103,7 +103,7 @@ def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: flo
         TypeError: if `ranks` is not a whole number.
         ValueError: if the model has no orthogonal weight, or an argument is out of range.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> from orthonorm.distributed import plan
         >>> plan(torch.nn.Sequential(on.OrthogonalLinear(64, 32, group_size=8)), ranks=4).share

@@ -76,7 +76,7 @@ def share_out(costs: Sequence[int], ranks: int, loads: list[int] | None = None) 
         ranks: how many ranks there are.
         loads: what each rank has already; updated.
 
-    Example:
+    Examples:
         >>> share_out([5, 4, 3, 3, 3], 2)
         [0, 1, 1, 0, 1]
 

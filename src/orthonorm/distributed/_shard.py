@@ -57,7 +57,7 @@ def shard_(
         RuntimeError: in a backward that is to be differentiated again; or if this torch's `fully_shard` has no
             `ignored_params`.
 
-    Example:
+    Examples:
         >>> import tempfile, torch, torch.distributed as dist, orthonorm as on
         >>> from torch.distributed.device_mesh import init_device_mesh
         >>> from orthonorm.distributed import shard_

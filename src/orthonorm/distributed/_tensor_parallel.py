@@ -44,7 +44,7 @@ def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, st
         ValueError: if a border between ranks cuts a group of rows (the message says which sizes avoid it), a name or
             style is not known, the mesh has more than one dimension, or no process group is initialised.
 
-    Example:
+    Examples:
         >>> import tempfile, torch, torch.distributed as dist, orthonorm as on
         >>> from torch.distributed.device_mesh import init_device_mesh
         >>> from orthonorm.distributed import tensor_parallel_

@@ -21,7 +21,7 @@ __all__ = ["complete_rank", "fixed_rows"]
 def fixed_rows(n: int, d: int, *, dtype: torch.dtype, device: torch.device | None = None) -> Float[Tensor, "n d"]:
     """Return `n` orthonormal rows of length `d` and, for `n < d`, of zero mean: the first cosines of the DCT-II.
 
-    Example:
+    Examples:
         >>> F = fixed_rows(3, 8, dtype=torch.float64)
         >>> torch.dist(F @ F.T, torch.eye(3)) < 1e-12, F.sum(1).abs().max() < 1e-12
         (tensor(True), tensor(True))

@@ -56,7 +56,7 @@ def circular_singular_values(
     Raises:
         ValueError: if a stride does not divide its size, or the numbers of dimensions differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> circular_singular_values(torch.ones(1, 1, 3), [4]).round(decimals=6)
         tensor([3., 1., 1., 1.], dtype=torch.float64)
@@ -110,7 +110,7 @@ def zero_padded_bound(
     Raises:
         ValueError: if the numbers of dimensions differ.
 
-    Example:
+    Examples:
         >>> import torch
         >>> zero_padded_bound(torch.ones(1, 1, 3), [8])
         3.0
@@ -140,12 +140,12 @@ def linear_map_norm(
         iterations: number of steps.
 
     Returns:
-        The bound: never above the norm, but for round-off. NaN where the map returns NaN or infinity.
+        The bound, which is never above the norm, but for round-off. NaN where the map returns NaN or infinity.
 
     Raises:
         ValueError: if `iterations` is not positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> A = torch.diag(torch.tensor([3.0, 1.0]))
         >>> round(linear_map_norm(lambda x: A @ x, torch.zeros(2)), 5)

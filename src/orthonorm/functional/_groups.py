@@ -28,7 +28,7 @@ def group_sizes(
         TypeError: if `group_size` is not a whole number.
         ValueError: if no group of the asked size can be orthonormal, or an argument is not known.
 
-    Example:
+    Examples:
         >>> group_sizes(100, 99, grouping="balanced"), group_sizes(100, 99, grouping="tail")
         ((50, 50), (99, 1))
 
@@ -82,7 +82,7 @@ def operations(size: int, d: int) -> int:
     Five products of `2 s^2 d` (the Gram matrix, `P V_C`, and three in the adjoint), and the decomposition with the
     products of `s x s` matrices. Ranks share work by it, and `conversion_plan` shows it.
 
-    Example:
+    Examples:
         >>> operations(64, 576)
         29884416
 

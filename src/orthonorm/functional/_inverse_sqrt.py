@@ -130,7 +130,7 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
         TypeError: if `Sigma` is not a real floating tensor.
         ValueError: if the matrices are not square, or `method` is not known.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> on.functional.inverse_sqrt(torch.diag(torch.tensor([4.0, 25.0])))
         tensor([[0.5000, 0.0000],

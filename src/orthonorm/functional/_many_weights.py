@@ -39,7 +39,7 @@ def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
     Args:
         weights: the matrices `(m, n, d)`, the sizes of their groups, and how they are mapped.
 
-    Example:
+    Examples:
         >>> import torch
         >>> a, b = torch.randn(1, 8, 20), torch.randn(1, 4, 50)
         >>> Wa, Wb = orthonormalize_together([Rows(a, (4, 4), True, "auto"), Rows(b, (4,), True, "auto")])

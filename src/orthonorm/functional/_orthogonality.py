@@ -21,7 +21,7 @@ def orthogonality_errors(
     Raises:
         ValueError: if the sizes do not sum to the number of rows.
 
-    Example:
+    Examples:
         >>> orthogonality_errors(torch.tensor([[1.0, 0.0], [0.0, 1.1]]), (1, 1))
         tensor([0.0000, 0.2100], dtype=torch.float64)
 

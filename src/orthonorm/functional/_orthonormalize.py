@@ -57,7 +57,7 @@ def orthonormalize(
         ValueError: if `V` is not a matrix, its groups cannot be orthonormal, options contradict each other, or
             `precision="float64"` is asked for on a device without float64.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> V = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
         >>> W = on.functional.orthonormalize(V, group_size=4)

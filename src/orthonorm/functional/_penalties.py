@@ -25,7 +25,7 @@ def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None
         TypeError: `W` is complex or not floating point; `group_size` is not a whole number.
         ValueError: fewer than two dimensions, or `group_size` below 1.
 
-    Example:
+    Examples:
         >>> soft_orthogonality(torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])).item()
         9.0
 
@@ -60,7 +60,7 @@ def double_soft_orthogonality(
         TypeError: `W` is complex or not floating point; `group_size` is not a whole number.
         ValueError: fewer than two dimensions, or `group_size` below 1.
 
-    Example:
+    Examples:
         >>> double_soft_orthogonality(torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]])).item()
         19.0
 

@@ -115,7 +115,7 @@ def _all_of(contexts: list[AbstractContextManager[Any]]) -> Iterator[None]:
 def power_of_two_below(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch 1 1"]:
     """Return the power of two below the largest entry of each matrix, by which it can be divided without rounding.
 
-    Example:
+    Examples:
         >>> power_of_two_below(torch.tensor([[[3.0, -5.0]], [[0.0, 0.0]]])).flatten()
         tensor([4., 1.])
     """
@@ -128,7 +128,7 @@ def power_of_two_below(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch 
 def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
     """Return the norm of each row, right also where the squares of its entries are no numbers of the type.
 
-    Example:
+    Examples:
         >>> row_norms(torch.tensor([[3e30, 4e30], [3e-30, 4e-30]]))
         tensor([5.0000e+30, 5.0000e-30])
     """

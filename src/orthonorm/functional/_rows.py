@@ -22,7 +22,7 @@ def as_rows(weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool =
         groups: the convolution's own groups.
         transposed: whether it is a transposed convolution's weight.
 
-    Example:
+    Examples:
         >>> import torch
         >>> as_rows(torch.zeros(16, 4, 3, 3), groups=2).shape
         torch.Size([2, 8, 36])

@@ -20,7 +20,7 @@ class OrthogonalityCallback(Callback):
     Raises:
         ValueError: if `every` is not positive; when training starts, if the module has no orthogonal weight.
 
-    Example:
+    Examples:
         >>> from orthonorm.integrations.lightning import OrthogonalityCallback
         >>> OrthogonalityCallback(every=50).every
         50

@@ -49,7 +49,7 @@ class StiefelAdam(StiefelOptimizer):
         ValueError: an illegal pair or option; a weight of fewer than two dimensions or with entries
             that are not finite; weight decay that would do nothing.
 
-    Example:
+    Examples:
         >>> _ = torch.manual_seed(0)
         >>> W = torch.nn.Parameter(torch.nn.init.orthogonal_(torch.empty(2, 6)))
         >>> optimizer = StiefelAdam([W], lr=0.1, metric="canonical", retraction="cayley")

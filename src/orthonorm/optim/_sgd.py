@@ -70,7 +70,7 @@ class StiefelSGD(StiefelOptimizer):
             that are not finite; weight decay that would do nothing; a sharded weight of which a rank
             holds a part of a group.
 
-    Example:
+    Examples:
         >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
         >>> for weight in (net[0].weight, net[2].weight):
         ...     _ = torch.nn.init.orthogonal_(weight)

@@ -45,7 +45,7 @@ def cached(model: nn.Module) -> Iterator[None]:
         RuntimeError: at a read inside, if V, the scale or the weight itself was changed since the first read. A write
             through `.data` is not seen.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = on.OrthogonalLinear(8, 4)
         >>> with on.cached(layer):
@@ -82,7 +82,7 @@ def register_cached(model: nn.Module) -> RemovableHandle:
         TypeError: if `model` is not a module.
         ValueError: if the model has no orthogonal weight.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> model = torch.nn.Sequential(on.OrthogonalLinear(8, 4), on.OrthogonalLinear(4, 2))
         >>> handle = on.register_cached(model)

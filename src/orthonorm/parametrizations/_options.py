@@ -37,7 +37,7 @@ class Options:
     Raises:
         TypeError, ValueError: if an option could not be right for any weight.
 
-    Example:
+    Examples:
         >>> Options(group_size=64).center
         False
     """

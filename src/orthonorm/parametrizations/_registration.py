@@ -89,7 +89,7 @@ def orthogonal_weight_norm(
         ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, or an
             embedding has sparse gradients or a `max_norm`.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> layer = on.orthogonal_weight_norm(torch.nn.Linear(64, 32))
         >>> torch.dist(layer.weight @ layer.weight.T, torch.eye(32)) < 1e-5

@@ -46,7 +46,7 @@ class OrthogonalWeightNorm(nn.Module):
     Raises:
         TypeError, ValueError: as `orthogonal_weight_norm`.
 
-    Example:
+    Examples:
         >>> import torch, orthonorm as on
         >>> on.OrthogonalWeightNorm(torch.empty(64, 64), on.OrthogonalConfig(group_size=32))
         OrthogonalWeightNorm(2 groups of 32 rows, orthonormal within a group; limit 64, not centred, scale=None)

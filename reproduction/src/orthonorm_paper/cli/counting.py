@@ -6,7 +6,7 @@ from __future__ import annotations
 def counted(number: int, noun: str) -> str:
     """Number and noun, in the plural where it belongs.
 
-    Example:
+    Examples:
         >>> counted(1, "run"), counted(1200, "run")
         ('1 run', '1,200 runs')
     """

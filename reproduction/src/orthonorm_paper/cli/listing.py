@@ -61,7 +61,7 @@ def summary(entry: Experiment, runs: Sequence[Run], folder: Path) -> list[tuple[
 def fold(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, list[str], list[list[str]]]:
     """What every row has in common as a line, and the columns and rows that are left.
 
-    Example:
+    Examples:
         >>> fold(("data set", "method"), [("pie", "WN"), ("pie", "OLM")])
         ('data set: pie', ['method'], [['WN'], ['OLM']])
     """

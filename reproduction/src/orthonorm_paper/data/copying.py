@@ -39,7 +39,7 @@ def copying(
     Returns:
         Inputs one-hot, ``(N, T + 20, 10)`` in float32; targets ``(N, T + 20)`` of 9 classes, the last one the blank.
 
-    Example:
+    Examples:
         >>> data = copying(None, blanks=3, train=1, test=1)
         >>> data.train_x.argmax(-1).tolist()
         [[6, 6, 3, 0, 5, 6, 1, 7, 3, 4, 8, 8, 9, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8]]

@@ -52,7 +52,7 @@ class Dataset:
 def digest_of(tensors: Iterable[Tensor]) -> str:
     """Hash of the values of tensors, 16 hexadecimal digits.
 
-    Example:
+    Examples:
         >>> digest_of([torch.zeros(2)]) == digest_of([torch.zeros(1), torch.zeros(1)]) != digest_of([torch.ones(2)])
         True
     """

@@ -19,7 +19,7 @@ def batch_order(seed: int, epoch: int, n: int, batch_size: int) -> Iterator[Tens
     Raises:
         UserError: there is not one whole batch.
 
-    Example:
+    Examples:
         >>> [batch.tolist() for batch in batch_order(seed=0, epoch=1, n=5, batch_size=2)]
         [[1, 0], [3, 4]]
     """
@@ -42,7 +42,7 @@ def generator(*key: int | str) -> torch.Generator:
 def hold_out(n: int, count: int, *key: int | str) -> tuple[Tensor, Tensor]:
     """Indices of ``n - count`` random samples that are kept and of the ``count`` others, each in order.
 
-    Example:
+    Examples:
         >>> kept, held_out = hold_out(5, 2, "example")
         >>> sorted(kept.tolist() + held_out.tolist()), len(held_out)
         ([0, 1, 2, 3, 4], 2)

@@ -20,7 +20,7 @@ SHAPES: dict[str, Shape] = {
 def shape_of(dataset: str) -> Shape:
     """``(channels, height, width)`` and number of classes of a data set, its splits and its synthetic likeness.
 
-    Example:
+    Examples:
         >>> shape_of("pie-tune"), shape_of("cifar100-synthetic")
         (((1, 32, 32), 68), ((3, 32, 32), 100))
     """

@@ -36,7 +36,7 @@ def synthetic(
         train: number of training images.
         test: number of test images.
 
-    Example:
+    Examples:
         >>> data = synthetic(None, like="cifar10", shape=(3, 32, 32), classes=10, train=40, test=20)
         >>> data.name, data.description
         ('cifar10-synthetic', 'synthetic patterns and noise in the shape of cifar10, 40 to train and 20 to test')

@@ -42,7 +42,7 @@ def experiment(name: str) -> Experiment:
     Raises:
         UserError: an unknown name; it lists the known ones.
 
-    Example:
+    Examples:
         >>> experiment("vgg-synthetic").size
         'synthetic'
     """

@@ -16,7 +16,7 @@ def at_precision(experiment: Experiment, precision: str | None) -> Experiment:
     Raises:
         UserError: an unknown precision.
 
-    Example:
+    Examples:
         >>> from orthonorm_paper.experiments import experiment
         >>> varied = at_precision(experiment("demo"), "bf16-mixed")
         >>> varied.name, varied.runs()[0].experiment, varied.runs()[0].precision

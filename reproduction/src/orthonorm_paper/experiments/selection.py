@@ -14,7 +14,7 @@ def select(runs: list[Run], only: list[str]) -> list[Run]:
     Raises:
         UserError: no ``=``, a field that no run has, or nothing left.
 
-    Example:
+    Examples:
         >>> from orthonorm_paper.experiments import demo
         >>> [run.id for run in select(demo(), ["method=plain", "lr=0.20", "seed=0,1"])]
         ['plain-mlp8-b256-lr0.2-s0-3edc96f2', 'plain-mlp8-b256-lr0.2-s1-c59fb96a']

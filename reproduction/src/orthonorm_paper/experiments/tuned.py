@@ -50,7 +50,7 @@ def planned(entry: Experiment, results: Path, only: list[str] | None = None) -> 
 def count(entry: Experiment, runs: Collection[Run]) -> int:
     """How many of the runs of an experiment there are once each has its rate.
 
-    Example:
+    Examples:
         >>> vgg = experiment("vgg")
         >>> count(vgg, vgg.runs()), len(vgg.runs())
         (80, 240)

@@ -20,7 +20,7 @@ def recurrent_weights(network: nn.Module) -> list[tuple[nn.RNNBase, str, int]]:
     Raises:
         UserError: a network without a recurrent layer.
 
-    Example:
+    Examples:
         >>> [(name, gates) for _, name, gates in recurrent_weights(nn.LSTM(3, 4, num_layers=2))]
         [('weight_hh_l0', 4), ('weight_hh_l1', 4)]
     """

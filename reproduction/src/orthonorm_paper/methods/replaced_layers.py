@@ -86,7 +86,7 @@ def replaced_layers(
     Raises:
         UserError: an unknown name, or fewer layers than ``first``.
 
-    Example:
+    Examples:
         >>> from orthonorm_paper.models import build_model
         >>> vgg = build_model("vgg", {"width": 0.1}, shape=(3, 32, 32), classes=10, start="paper", seed=0)
         >>> replaced_layers("vgg", vgg, first=2)
@@ -168,7 +168,7 @@ class Replacement:
     def describe(self, model: str) -> str:
         """What is replaced in a network, in words.
 
-        Example:
+        Examples:
             >>> REPLACEMENTS["OLM-L2"].describe("vgg")
             'the first 2 of: every convolution'
         """

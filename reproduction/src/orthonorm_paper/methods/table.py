@@ -83,7 +83,7 @@ def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | Non
     Raises:
         UserError: an unknown label (the known ones are listed), or arguments that it does not take.
 
-    Example:
+    Examples:
         >>> method("OLM", "vgg", {"group_size": 32}).description
         'orthogonal, groups filled to the limit'
     """

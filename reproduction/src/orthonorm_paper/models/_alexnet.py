@@ -43,7 +43,7 @@ def alexnet(
     Raises:
         UserError: smaller images, an unknown start, or a width or probability that cannot be.
 
-    Example:
+    Examples:
         >>> network = alexnet(shape=(3, 64, 64), classes=10, start="he", seed=0, width=0.125)
         >>> network.features[0]
         Conv2d(3, 8, kernel_size=(11, 11), stride=(4, 4), padding=(2, 2), bias=False)

@@ -17,7 +17,7 @@ def check_image(shape: tuple[int, ...], network: str, *, side: int | None = None
     Raises:
         UserError: not three sizes, or another side.
 
-    Example:
+    Examples:
         >>> check_image((3, 32, 32), "vgg", side=32)
         3
     """
@@ -42,7 +42,7 @@ def check_probability(name: str, value: int | float) -> None:
 def narrowed(channels: int, width: int | float) -> int:
     """Channels of a layer at a fraction of the paper's width, at least 1.
 
-    Example:
+    Examples:
         >>> narrowed(96, 0.25), narrowed(64, 1)
         (24, 64)
     """

@@ -104,7 +104,7 @@ def inception_cifar(
     Raises:
         UserError: images of another size, an unknown start, or a width outside (0, 64].
 
-    Example:
+    Examples:
         >>> network = inception_cifar(shape=(3, 32, 32), classes=10, start="he", seed=0, width=0.25)
         >>> network(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 10])
@@ -122,7 +122,7 @@ def inception_imagenet(
 
     No auxiliary classifier. Arguments and errors as ``inception_cifar``, for images of at least 64 x 64.
 
-    Example:
+    Examples:
         >>> network = inception_imagenet(shape=(3, 64, 64), classes=1000, start="he", seed=0, width=0.25)
         >>> network(torch.zeros(2, 3, 64, 64)).shape
         torch.Size([2, 1000])

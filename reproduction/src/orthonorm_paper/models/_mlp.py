@@ -38,7 +38,7 @@ def mlp(
     Raises:
         UserError: an unknown start, fewer than one hidden layer or unit, or a wrong probability.
 
-    Example:
+    Examples:
         >>> network = mlp(shape=(1, 32, 32), classes=10, start="he", seed=0, hidden_layers=8)
         >>> [tuple(p.shape) for p in network.parameters() if p.dim() == 2][:2]
         [(100, 1024), (100, 100)]
@@ -72,7 +72,7 @@ def pie_mlp(
 ) -> nn.Sequential:
     """``mlp`` in the sizes of the PIE experiments: six linear layers, five of them hidden with 128 units.
 
-    Example:
+    Examples:
         >>> network = pie_mlp(shape=(1, 32, 32), classes=68, start="paper", seed=0, batch_norm=True)
         >>> [type(layer).__name__ for layer in network[1:4]]
         ['Linear', 'BatchNorm1d', 'ReLU']

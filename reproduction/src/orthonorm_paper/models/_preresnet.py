@@ -26,7 +26,7 @@ def preresnet_cifar(*, shape: tuple[int, ...], classes: int, start: str, seed: i
     Raises:
         UserError: images of another size, an unknown start, or a depth that cannot be.
 
-    Example:
+    Examples:
         >>> network = preresnet_cifar(shape=(3, 32, 32), classes=10, start="he", seed=0, depth=11)
         >>> sum(p.numel() for p in network.parameters())
         126746

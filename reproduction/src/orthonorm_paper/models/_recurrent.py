@@ -65,7 +65,7 @@ def rnn(
     Raises:
         UserError: another shape or start, no state, or an unknown non-linearity.
 
-    Example:
+    Examples:
         >>> network = rnn(shape=(30, 10), classes=9, start="paper", seed=0, each_step=True)
         >>> network(torch.zeros(2, 30, 10)).shape
         torch.Size([2, 30, 9])
@@ -82,7 +82,7 @@ def lstm(
 ) -> Recurrent:
     """An LSTM layer and a linear read-out; arguments as in ``rnn``, "orthogonal" makes each gate's matrix orthogonal.
 
-    Example:
+    Examples:
         >>> network = lstm(shape=(1, 32, 32), classes=10, start="orthogonal", seed=0)
         >>> network(torch.zeros(2, 1, 32, 32)).shape
         torch.Size([2, 10])

@@ -36,7 +36,7 @@ def vgg(
     Raises:
         UserError: images of another size, an unknown start, or a width outside (0, 64].
 
-    Example:
+    Examples:
         >>> network = vgg(shape=(3, 32, 32), classes=10, start="paper", seed=0)
         >>> sum(p.numel() for p in network.parameters())
         4768650

@@ -37,7 +37,7 @@ def wide_resnet(
     Raises:
         UserError: images of another size, an unknown start, or a depth, width or probability that cannot be.
 
-    Example:
+    Examples:
         >>> network = wide_resnet(shape=(3, 32, 32), classes=10, start="he", seed=0, depth=16, width=2)
         >>> sum(p.numel() for p in network.parameters())
         691674

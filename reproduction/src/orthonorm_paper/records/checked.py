@@ -31,7 +31,7 @@ _OTHER_FIELDS = {"missing": "is missing", "unexpected_keyword_argument": "is unk
 def checked(*, kw_only: bool = False) -> Callable[[T], T]:
     """Decorator of a frozen dataclass whose fields are checked when it is made; what is wrong is a ``UserError``.
 
-    Example:
+    Examples:
         >>> @checked()
         ... class Walk:
         ...     steps: Positive

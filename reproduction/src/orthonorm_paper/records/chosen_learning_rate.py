@@ -37,7 +37,7 @@ def selected(
         UserError: nothing recorded, runs that are missing (named), ``by`` puts runs together that differ in
             more than rate and seed, or every rate of a combination diverged.
 
-    Example:
+    Examples:
         >>> from orthonorm_paper.records.run import Run
         >>> run = Run(experiment="vgg-tune", dataset="cifar10-tune", model="vgg", method="OLM", lr=0.1,
         ...           epochs=1, batch_size=256)
@@ -86,7 +86,7 @@ def choose(tried: Iterable[Cell]) -> Cell | None:
 def value(run: Run, field: str) -> object:
     """A field of a run, or an argument of its model or method (None where it was not given).
 
-    Example:
+    Examples:
         >>> value(Run(experiment="x", dataset="pie-tune", model="mlp", method="OLM", method_args={"group_size": 16},
         ...           lr=0.1, epochs=1, batch_size=1), "group_size")
         16

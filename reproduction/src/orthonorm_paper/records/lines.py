@@ -122,7 +122,7 @@ _LINE = TypeAdapter(Annotated[Line, Field(discriminator="kind")])
 def finite(value: float | None) -> float | None:
     """A measured number for a line: None where it is not finite.
 
-    Example:
+    Examples:
         >>> finite(float("inf")), finite(0.1)
         (None, 0.1)
     """

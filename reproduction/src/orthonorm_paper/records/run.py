@@ -70,7 +70,7 @@ class Run:
     Raises:
         UserError: a field of a wrong type or outside its range.
 
-    Example:
+    Examples:
         >>> run = Run(
         ...     experiment="demo",
         ...     dataset="mnist-5k",

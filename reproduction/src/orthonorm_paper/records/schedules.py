@@ -78,7 +78,7 @@ Schedule = Annotated[Constant | Halve | Exponential | Steps, Field(discriminator
 def rate(schedule: Schedule, lr: float, epoch: int) -> float:
     """Learning rate in an epoch numbered from 0: ``lr * schedule.factor(epoch)``.
 
-    Example:
+    Examples:
         >>> [rate(Halve(40), 0.1, epoch) for epoch in (0, 39, 40, 80)]
         [0.1, 0.1, 0.05, 0.025]
     """
@@ -88,7 +88,7 @@ def rate(schedule: Schedule, lr: float, epoch: int) -> float:
 def describe(schedule: Schedule) -> str:
     """The schedule in words, for reports.
 
-    Example:
+    Examples:
         >>> describe(Halve(20))
         'rate halved every 20 epochs'
     """

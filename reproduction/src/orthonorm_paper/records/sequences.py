@@ -11,7 +11,7 @@ SEEDS = (0, 1, 2)
 def memoryless_loss(dataset: str) -> float | None:
     """Loss of the best that remembers nothing on ``copying-T``: ``10 ln 8 / (T + 20)``; None for another data set.
 
-    Example:
+    Examples:
         >>> round(memoryless_loss("copying-10"), 4), memoryless_loss("mnist-5k")
         (0.6931, None)
     """

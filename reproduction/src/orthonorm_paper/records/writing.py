@@ -13,7 +13,7 @@ from orthonorm_paper.exceptions import UserError
 def writing(path: Path) -> Iterator[None]:
     """Turn a failure to write into a ``UserError``: a full disk, a quota, a folder taken away.
 
-    Example:
+    Examples:
         >>> with writing(Path("results/a.jsonl")):
         ...     raise OSError(28, "No space left on device")
         Traceback (most recent call last):

@@ -13,7 +13,7 @@ from orthonorm_paper.records.schedules import describe
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a Markdown table.
 
-    Example:
+    Examples:
         >>> table(("method", "loss"), [("OLM", "0.1")])
         ['| method | loss |', '|---|---|', '| OLM | 0.1 |']
     """
@@ -29,7 +29,7 @@ def escape(text: str) -> str:
 
     An underscore inside a word means nothing as it is.
 
-    Example:
+    Examples:
         >>> print(escape("OLM_var <script> a|b *c*"))
         OLM_var \<script\> a\|b \*c\*
     """
@@ -76,7 +76,7 @@ def circumstances(records: Sequence[Record]) -> list[str]:
 def machine(header: Header) -> str:
     """Device of a run with what decides its speed: how many there were, and the memory format if it is not torch's own.
 
-    Example:
+    Examples:
         >>> given = {"device": "cuda (a card)", "devices": ("4 (ddp)",), "memory_format": "channels_last"}
         >>> machine(Header.model_construct(**given))
         'cuda (a card), devices: 4 (ddp), channels_last'

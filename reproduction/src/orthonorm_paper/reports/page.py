@@ -32,7 +32,7 @@ def page(markdown: str, pictures: Path) -> str:
     Raises:
         UserError: a picture that is not there, or of a kind that is not embedded.
 
-    Example:
+    Examples:
         >>> text = page("# a <b> report", Path())
         >>> "<title>a &lt;b&gt; report</title>" in text
         True

@@ -113,7 +113,7 @@ def share_of_test(indices: Tensor, rank: int, world: int) -> tuple[Tensor, int]:
 
     Sharded weights are gathered in each forward: every process must come to each of them.
 
-    Example:
+    Examples:
         >>> [share_of_test(torch.arange(3), rank, 4) for rank in (0, 3)]
         [(tensor([0]), 1), (tensor([0]), 0)]
     """

@@ -37,7 +37,7 @@ class Settings:
     Raises:
         UserError: an unknown or absent device, fewer than one thread, device or node, an unknown strategy.
 
-    Example:
+    Examples:
         >>> Settings(device="cpu", devices=4, nodes=2).processes
         8
     """

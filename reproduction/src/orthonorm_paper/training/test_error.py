@@ -19,7 +19,7 @@ class Errors:
         classes: number of classes.
         tops: the values of ``k``.
 
-    Example:
+    Examples:
         >>> errors = Errors(3, (1, 2))
         >>> errors.update(torch.tensor([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]), torch.tensor([0, 2]))
         >>> errors.percent()

@@ -67,7 +67,7 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None) -> Matr
         TypeError: `group_size` is not a whole number.
         ValueError: the shape has fewer than two dimensions, or `group_size` is below 1.
 
-    Example:
+    Examples:
         >>> print(matrix_layout((64, 16, 3, 3)))
         64 orthonormal rows of length 144
         >>> print(matrix_layout((64, 16)))

@@ -57,7 +57,7 @@ def project_tangent(W: Float[Tensor, "*batch n d"], X: Float[Tensor, "*batch n d
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
 
-    Example:
+    Examples:
         >>> W = haar(2, 5, generator=torch.Generator().manual_seed(0))
         >>> X = project_tangent(W, torch.ones(2, 5))
         >>> bool((X @ W.mT + W @ X.mT).abs().max() < 1e-5)
@@ -135,7 +135,7 @@ def riemannian_gradient(
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ; unknown metric.
 
-    Example:
+    Examples:
         >>> W = haar(2, 5, generator=torch.Generator().manual_seed(0))
         >>> g = riemannian_gradient(W, torch.ones(2, 5), "canonical")
         >>> X = project_tangent(W, torch.randn(2, 5))
@@ -168,7 +168,7 @@ def inner(
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ; unknown metric.
 
-    Example:
+    Examples:
         >>> W = torch.eye(2, 3)
         >>> X = torch.tensor([[0.0, 2.0, 0.0], [-2.0, 0.0, 0.0]])
         >>> inner(W, X, X).item(), inner(W, X, X, "canonical").item()
@@ -192,7 +192,7 @@ def project(V: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; an entry that is not finite.
 
-    Example:
+    Examples:
         >>> project(torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.1, 0.0]]))
         tensor([[1., 0., 0.],
                 [0., 1., 0.]])
@@ -227,7 +227,7 @@ def haar(
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`.
 
-    Example:
+    Examples:
         >>> W = haar(3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> bool((W @ W.mT - torch.eye(3)).abs().max() < 1e-14)
         True

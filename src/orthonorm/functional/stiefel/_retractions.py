@@ -171,7 +171,7 @@ def retract_qr(
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
 
-    Example:
+    Examples:
         >>> W, Z = torch.eye(2, 3), torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
         >>> retract_qr(W, Z)
         tensor([[ 0.7071,  0.7071,  0.0000],
@@ -202,7 +202,7 @@ def retract_polar(
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
 
-    Example:
+    Examples:
         >>> retract_polar(torch.eye(2, 3), torch.tensor([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]]))
         tensor([[ 0.7071,  0.7071,  0.0000],
                 [-0.7071,  0.7071,  0.0000]])
@@ -241,7 +241,7 @@ def retract_cayley(
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
 
-    Example:
+    Examples:
         >>> retract_cayley(torch.eye(2, 3), torch.tensor([[0.0, 2.0, 0.0], [-2.0, 0.0, 0.0]]))
         tensor([[ 0.,  1.,  0.],
                 [-1.,  0.,  0.]])
@@ -288,7 +288,7 @@ LEGAL_PAIRS: dict[tuple[str | None, str], str] = {
 def check_pair(metric: str | None, retraction: str) -> None:
     """Raise `ValueError` with the table of legal pairs unless (metric, retraction) is one of them.
 
-    Example:
+    Examples:
         >>> check_pair("canonical", "cayley")
     """
     if (metric, retraction) not in LEGAL_PAIRS:

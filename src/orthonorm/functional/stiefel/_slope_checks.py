@@ -52,7 +52,7 @@ def check_tangent(W: Float[Tensor, "n d"], X: Float[Tensor, "n d"]) -> SlopeRepo
     Raises:
         TypeError, ValueError: not float64; wrong shapes; `W` off the manifold; `X` zero.
 
-    Example:
+    Examples:
         >>> from orthonorm.functional.stiefel import haar, project_tangent
         >>> W = haar(3, 7, dtype=torch.float64)
         >>> check_tangent(W, project_tangent(W, torch.ones(3, 7, dtype=torch.float64))).ok
@@ -92,7 +92,7 @@ def check_retraction(
     Raises:
         TypeError, ValueError: not float64; wrong shapes; `W` off the manifold; `X` zero.
 
-    Example:
+    Examples:
         >>> from orthonorm.functional.stiefel._retractions import retract_polar
         >>> from orthonorm.functional.stiefel import haar
         >>> print(check_retraction(retract_polar, haar(3, 7, dtype=torch.float64)).ok)
@@ -145,7 +145,7 @@ def check_metric(
         TypeError, ValueError: not float64; wrong shapes; `W` off the manifold; `X` zero; unknown
             metric.
 
-    Example:
+    Examples:
         >>> from orthonorm.functional.stiefel import haar
         >>> def f(W):
         ...     return (W**3).sum()

@@ -69,7 +69,7 @@ def judge(claim: Claim, records: Iterable[Record], depth: int, rates: list[float
 def decide(claim: Claim, given: Iterable[SeedAnswer], seeds: int) -> Verdict:
     """Verdict from the answers of the seeds: they must agree, and be ``seeds`` at least.
 
-    Example:
+    Examples:
         >>> decide({}, [SeedAnswer(True, "1"), SeedAnswer(None, ""), SeedAnswer(True, "3")], seeds=2)
         Verdict(claim={}, answer='holds', numbers='1; 3')
     """

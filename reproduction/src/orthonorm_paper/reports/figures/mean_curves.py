@@ -18,7 +18,7 @@ def curve(record: Record, field: str) -> list[float]:
 def mean_curve(records: Sequence[Record], field: str) -> list[float]:
     """Mean over the records of a field in each epoch, over those that came so far.
 
-    Example:
+    Examples:
         >>> from orthonorm_paper.records.files import End, Epoch, Header
         >>> epochs = [Epoch.model_construct(test_error=error) for error in (90.0, 40.0, 70.0)]
         >>> parts = (tuple(epochs[:2]), tuple(epochs[2:]))
@@ -33,7 +33,7 @@ def mean_curve(records: Sequence[Record], field: str) -> list[float]:
 def epoch_reached(values: Sequence[float], target: float) -> int | None:
     """First epoch, numbered from 1, whose value is at most the target; None if there is none.
 
-    Example:
+    Examples:
         >>> epoch_reached([80.0, 30.0, 10.0], 30.0)
         2
     """

@@ -56,7 +56,7 @@ def seconds_per_iteration(records: Sequence[Record]) -> float | None:
 
     The first epoch carries what is done once (the choice of kernels, the first allocations).
 
-    Example:
+    Examples:
         >>> from orthonorm_paper.records.files import End, Epoch, Header
         >>> epochs = [Epoch.model_construct(step=10 * i, seconds=s) for i, s in enumerate((9.0, 2.0, 3.0), 1)]
         >>> seconds_per_iteration([Record(Header.model_construct(), tuple(epochs), End.model_construct())])

@@ -77,7 +77,7 @@ def layouts() -> dict[str, Layout]:
 def names(layout: Layout) -> dict[str, str]:
     """Experiments that a layout shows, each with its variant: one of FULL, REDUCED, SYNTHETIC.
 
-    Example:
+    Examples:
         >>> names(layouts()["vgg"])
         {'vgg': 'full', 'vgg-5k': 'reduced', 'vgg-synthetic': 'synthetic'}
     """
@@ -92,7 +92,7 @@ def label_of(run: Run) -> str:
     A group size is appended with a dash, "uncentred" where rows are not centred, "+batch" where the network
     normalises its batches.
 
-    Example:
+    Examples:
         >>> given = dict(experiment="x", dataset="pie", model="pie-mlp", lr=0.1, epochs=1, batch_size=256)
         >>> label_of(Run(**given, method="OLM-scale", method_args={"group_size": 128}))
         'OLM-scale-128'

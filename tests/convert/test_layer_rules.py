@@ -297,6 +297,19 @@ def test_the_default_choice_takes_attention_and_leaves_recurrent_and_embedding_l
     assert list(on.orthogonality_error(model)) == ["2.weight", "3.in_proj_weight", "3.out_proj.weight"]
 
 
+def test_one_entry_makes_a_type_one_that_is_converted_by_default(monkeypatch: pytest.MonkeyPatch):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 6))
+
+    model = nn.Sequential(Own(), nn.Linear(4, 3))
+    assert on.conversion_plan(model).weights[0].decision == "left"
+    monkeypatch.setitem(RULES, Own, RULES[nn.Linear])
+    on.orthogonalize_(model)
+    assert list(on.orthogonality_error(model)) == ["0.weight"]
+
+
 def test_a_subclass_has_the_rule_of_its_class():
     class MyLSTM(nn.LSTM):
         pass

@@ -1,6 +1,7 @@
 """`register_norm_keeping`: |V| stays, and W goes where a loop written by hand takes it."""
 
 import copy
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -223,3 +224,42 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 def test_wrong_inputs_are_refused(call: Callable[[], Any], exception: type[Exception], match: str):
     with pytest.raises(exception, match=match):
         call()
+
+
+@pytest.mark.parametrize("register_first", [True, False], ids=["registered first", "loaded first"])
+@pytest.mark.parametrize(("make", "lr"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_a_resumed_run_is_equal_bit_for_bit(make: Callable[..., Any], lr: float, register_first: bool):
+    def begin() -> tuple[Any, torch.optim.Optimizer]:
+        net = network(torch.float32)
+        return net, make(on.param_groups(net), lr=lr)
+
+    whole, optimizer = begin()
+    on.register_norm_keeping(optimizer, whole)
+    train(whole, optimizer, 20, lambda: None)
+    model_file, optimizer_file = io.BytesIO(), io.BytesIO()
+    torch.save(whole.state_dict(), model_file)
+    torch.save(optimizer.state_dict(), optimizer_file)
+    train(whole, optimizer, 20, lambda: None)
+
+    resumed, optimizer = begin()
+    on.renormalize_(resumed, norm=7.0)
+    if register_first:
+        on.register_norm_keeping(optimizer, resumed)
+    for target, file in ((resumed, model_file), (optimizer, optimizer_file)):
+        file.seek(0)
+        target.load_state_dict(torch.load(file))
+    if not register_first:
+        on.register_norm_keeping(optimizer, resumed)
+    train(resumed, optimizer, 20, lambda: None)
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(resumed.state_dict()[name], tensor, rtol=0, atol=0)
+
+
+def test_registered_again_it_keeps_the_norm_of_then():
+    net = network()
+    optimizer = torch.optim.SGD(on.param_groups(net), lr=0.1)
+    on.register_norm_keeping(optimizer, net).remove()
+    on.renormalize_(net, norm=3.0)
+    on.register_norm_keeping(optimizer, net)
+    train(net, optimizer, 3, lambda: None)
+    assert [layer.v_norm for layer in on.inspect(net).layers] == pytest.approx([3.0, 3.0])

@@ -189,6 +189,16 @@ def test_the_report_says_the_groups_and_the_scale():
     assert on.inspect(convolution).layers[0].groups == (2, 1, 2, 1)
 
 
+def test_the_report_says_that_columns_are_orthonormal():
+    model: Any = nn.Sequential(
+        on.OrthogonalLinear(6, 20, tall="columns"), on.OrthogonalLinear(6, 20, tall="columns", blocks=2)
+    )
+    inspection = on.inspect(model)
+    assert [(layer.groups, layer.columns) for layer in inspection.layers] == [((6,), True), ((6, 6), True)]
+    assert "1 block of 6 columns" in str(inspection)
+    assert "2 blocks of 6 columns" in str(inspection)
+
+
 def test_the_report_prints_as_a_table():
     model: Any = nn.Sequential(on.OrthogonalLinear(4, 3, center=False), nn.Linear(3, 3), nn.Conv1d(2, 4, 5))
     on.orthogonal_weight_norm(model[2], scale=2.0, center=True, initial="weight")

@@ -16,9 +16,10 @@ from orthonorm_paper.methods.table import METHODS
 from orthonorm_paper.records.cells import best, cells
 from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.folders import read_folder
-from orthonorm_paper.reports.claims.rule import judge, paper_numbers
+from orthonorm_paper.reports.claims.mnist import judge
 from orthonorm_paper.reports.demo import headline, table_rows
 from orthonorm_paper.reports.figures.losses import draw_loss, loss_curve, panels
+from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.reports.tables.omdsm import omdsm_text
 from paper_support.recorded import changed, demo_set, record, small_set

@@ -6,7 +6,7 @@ import pytest
 
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.reports.claims.rule import Verdict
-from orthonorm_paper.reports.claims.verdicts import judge_column, verdict_lines
+from orthonorm_paper.reports.claims.tables import judge_column, verdict_lines
 from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, layouts
 from orthonorm_paper.reports.tables.placement import place
 from paper_support.recorded_tables import as_table_1_says, errors_record, means, seeds_of

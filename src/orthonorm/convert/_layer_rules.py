@@ -1,7 +1,7 @@
 """Which tensors of which type of layer become orthogonal, and how: one entry a type.
 
-To add a layer, add one entry to `RULES`: a function from the module to its targets. Everything else (the checks, the
-conversion, folding, the diagnostics) works from these.
+To add a layer, add one entry to `RULES`: a function from the module to its targets. Everything else (the default
+choice, the checks, the conversion, folding, the diagnostics) works from these.
 """
 
 from collections.abc import Callable
@@ -116,12 +116,12 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.Bilinear: _bilinear,
 }
 
-_BY_DEFAULT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
-
+# Types that have an entry above and are taken only where a filter chooses them, and why.
 _LEFT: dict[tuple[type[nn.Module], ...], str] = {
     (nn.RNNBase, nn.RNNCellBase): "recurrent: taken if filter_fn chooses it",
     (nn.Embedding, nn.EmbeddingBag): "embedding: taken if filter_fn chooses it",
     (nn.Bilinear,): "bilinear: no matrix",
+    (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer): "converted layer by layer",
 }
 
 # Names under which attention modules keep q, k and v in one layer (timm, GPT-2), three times as wide as its inputs.
@@ -130,7 +130,7 @@ _FUSED = ("qkv", "in_proj", "c_attn")
 
 def is_taken_by_default(module: nn.Module) -> bool:
     """Return whether a layer's type is one that `orthogonalize_` takes without a filter."""
-    return isinstance(module, _BY_DEFAULT) or stores_inputs_first(module)
+    return find_rule(module) is not None and not any(isinstance(module, kinds) for kinds in _LEFT)
 
 
 def why_type_is_left(module: nn.Module) -> str:

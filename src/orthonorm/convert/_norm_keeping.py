@@ -14,6 +14,8 @@ from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
 __all__ = ["register_norm_keeping"]
 
+_KEY = "v_norms"
+
 # Note [momentum when the norm is kept]
 # W does not depend on the size of V, so rescaling V after a step changes no output. The gradient of V is inversely
 # proportional to |V|. Every gradient that a momentum buffer or Adam's averages hold was taken at the norm that is kept,
@@ -29,8 +31,10 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
     Steps lengthen V, and weight decay shrinks it, so the effective learning rate of W (`lr / |V|^2` with SGD,
     `lr / |V|` with Adam and AdamW) drifts away from the schedule. With its norm kept, it follows the schedule alone.
     The rescaling changes neither W nor the optimizer's state. It works with `torch.optim.SGD`, `Adam` and `AdamW`,
-    momentum included, and not with an optimizer that keeps a history of whole steps (`LBFGS`). A checkpoint that is
-    loaded later is rescaled at the next step: register after loading.
+    momentum included, and not with an optimizer that keeps a history of whole steps (`LBFGS`).
+
+    The norms stand in the optimizer's parameter groups under the key `v_norms`, so that its `state_dict` saves them: a
+    run that loads model and optimizer goes on bit for bit, registered before or after the loading.
 
     Args:
         optimizer: one that holds V of the model, or some of them; the others are left alone.
@@ -59,30 +63,53 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    kept: dict[int, Tensor] = {}
-    for key, module, name, owner in orthogonal_weights(model):
-        V = free_matrix(module, name)
-        if id(V) in held and V.numel():
-            _check(key, V)
-            kept[id(V)] = _norm(owner, V)
-            if not 0 < float(kept[id(V)]) < math.inf:
-                raise ValueError(
-                    f"{key} must have a finite V that is not zero; its norm is {float(kept[id(V)]):.3g}. Call "
-                    "renormalize_(model, norm=1.0), or load a sound checkpoint."
-                )
-    if not kept:
+    norms = {
+        id(V): _checked_norm(key, owner, V)
+        for key, module, name, owner in orthogonal_weights(model)
+        if id(V := free_matrix(module, name)) in held and V.numel()
+    }
+    if not norms:
         raise ValueError(
             f"optimizer must hold a V of the model; this {type(optimizer).__name__} holds none. Convert the model and "
             "build the optimizer from its parameters first."
         )
+    for group in optimizer.param_groups:
+        group[_KEY] = [_agreed(V, norms.get(id(V), 0.0), loaded) for V, loaded in _norms_of(group, norms)]
 
     def restore(*_called_with: Any) -> None:
+        kept = {id(V): norm for group in optimizer.param_groups for V, norm in _norms_of(group, norms)}
         for _, module, name, owner in orthogonal_weights(model):
             V = free_matrix(module, name)
-            if id(V) in kept:
+            if kept.get(id(V)):
                 _rescale(owner, V, kept[id(V)])
 
     return optimizer.register_step_post_hook(restore)
+
+
+def _norms_of(group: dict[str, Any], norms: dict[int, float]) -> list[tuple[Tensor, float]]:
+    """Return the parameters of a group with their norms, 0 for what is not kept.
+
+    A group that came after the hook, or from the checkpoint of a run without it, has the norms of the registration.
+    """
+    if _KEY in group:
+        return list(zip(group["params"], group[_KEY], strict=False))
+    return [(parameter, norms.get(id(parameter), 0.0)) for parameter in group["params"]]
+
+
+def _agreed(V: Tensor, present: float, loaded: float) -> float:
+    """Return the norm of a checkpoint that was loaded before, where V has it but for its rounding."""
+    return loaded if math.isclose(present, loaded, rel_tol=4 * torch.finfo(V.dtype).eps) else present
+
+
+def _checked_norm(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> float:
+    _check(key, V)
+    norm = float(_norm(owner, V))
+    if not 0 < norm < math.inf:
+        raise ValueError(
+            f"{key} must have a finite V that is not zero; its norm is {norm:.3g}. Call renormalize_(model, norm=1.0), "
+            "or load a sound checkpoint."
+        )
+    return norm
 
 
 def _check(key: str, V: Tensor) -> None:
@@ -104,6 +131,6 @@ def _norm(owner: OrthogonalWeightNorm, V: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _rescale(owner: OrthogonalWeightNorm, V: Tensor, norm: Tensor) -> None:
-    factor = (norm.to(V.device) / _norm(owner, V).to(V.device)).to(torch.promote_types(V.dtype, torch.float32))
+def _rescale(owner: OrthogonalWeightNorm, V: Tensor, norm: float) -> None:
+    factor = (norm / _norm(owner, V)).to(V.device, torch.promote_types(V.dtype, torch.float32))
     V.copy_(owner.assemble(owner.rows(V) * factor, V))

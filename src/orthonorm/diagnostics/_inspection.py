@@ -75,7 +75,9 @@ class LayerReport:
     """Key in the plain model's `state_dict`."""
     shape: tuple[int, ...]
     groups: tuple[int, ...]
-    """Number of rows of each group, over all groups of a convolution."""
+    """Number of rows of each group, over all groups of a convolution; of columns, with `columns`."""
+    columns: bool
+    """Whether columns are orthonormal and not rows: `tall="columns"` on a weight of more rows than columns."""
     error: float
     """Largest |W W^T - I| over the groups, before the scale and any parametrization behind the library's."""
     condition_number: float
@@ -92,7 +94,8 @@ class LayerReport:
 
 _HEADINGS = ("weight", "shape", "groups", "error", "cond(V)", "|V|", "norm(W)", "scale")
 _LEGEND = """\
-error: largest |W W^T - I| within the groups, before the scale; norm(W): largest singular value of the whole W
+error: largest |W W^T - I| within the groups, of columns |W^T W - I|, before the scale
+norm(W): largest singular value of the whole W
 |V|: norm of V's rows; the effective learning rate of W is lr / |V|^2 with SGD, lr / |V| with Adam and AdamW"""
 
 
@@ -185,6 +188,7 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         weight=key,
         shape=tuple(V.shape),
         groups=owner.sizes * len(rows),
+        columns=owner.columns > 0,
         error=_error(owner, unit),
         condition_number=_largest([1.0, *numbers]),
         v_norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
@@ -212,8 +216,9 @@ def _scale_range(scale: Tensor | float | None) -> tuple[float, float] | None:
 def _cells(layer: LayerReport) -> tuple[str, ...]:
     """Return what the table shows of a weight."""
     numbers = (layer.error, layer.condition_number, layer.v_norm)
+    part, line = ("block", "column") if layer.columns else ("group", "row")
     groups = " and ".join(
-        f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}"
+        f"{count} {part}{'s' * (count > 1)} of {size} {line}{'s' * (size > 1)}"
         for size, count in Counter(layer.groups).items()
     )
     low, high = layer.scale or (0.0, 0.0)

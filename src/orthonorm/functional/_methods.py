@@ -2,7 +2,7 @@
 
 A method is one entry of `METHODS`: three functions on tensors that look at no value, so that they run under `vmap`,
 `torch.compile` and CUDA graphs without a synchronisation. Derivatives are built on top of them, once for all methods
-(`inverse_sqrt.py`), so an entry needs no derivative of its own.
+(`_inverse_sqrt.py`), so an entry needs no derivative of its own.
 """
 
 import math
@@ -43,7 +43,7 @@ ONE_PASS = 4.0  # up to this condition number one pass in float32 is exact enoug
 
 
 class Method(NamedTuple):
-    """One way to compute Sigma^{-1/2}: the root, and the solver that its derivatives need."""
+    """One way to compute Sigma^{-1/2}: the root, and the two solvers that its derivatives need."""
 
     root: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
     """Sigma (..., n, n) -> P = Sigma^{-1/2}, a basis, and (..., m) numbers that scale with P."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
-from orthonorm_paper.reports.claims.rule import paper_numbers
 from orthonorm_paper.reports.figures.losses import draw_omdsm
+from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
 from orthonorm_paper.reports.tables.omdsm import omdsm_text
 

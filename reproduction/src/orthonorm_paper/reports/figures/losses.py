@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.files import DIVERGED, Record
-from orthonorm_paper.reports.claims.rule import paper_numbers
 from orthonorm_paper.reports.markdown import belonging, budget, heading
+from orthonorm_paper.reports.paper_numbers import paper_numbers
 
 # Identifiers in SVG files are random, and both formats carry a date or a program, unless told not to.
 _STYLE: dict[Any, Any] = {"svg.hashsalt": "orthonorm", "svg.fonttype": "path", "font.size": 8.0}

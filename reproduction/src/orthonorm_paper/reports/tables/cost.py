@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.cells import DASH, Cell, cells
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.reports.claims.rule import Claim, SeedAnswer, Verdict, decide
+from orthonorm_paper.reports.claims.cost import Seconds, judge_cost
 from orthonorm_paper.reports.markdown import escape, machine, table
 
 from .background import background
@@ -20,9 +20,6 @@ _NOTE = (
     "Ours: the median over epochs and seeds of an epoch's seconds divided by its steps, a run's first epoch left out "
     "where it has others. Times of other machines do not compare; their ratios may."
 )
-
-# Seconds of a cell by (network, label).
-Seconds = Mapping[tuple[str, str], float]
 
 
 def cost_text(name: str, layout: Layout, variant: str, records: Sequence[Record]) -> str:
@@ -46,7 +43,7 @@ def cost_text(name: str, layout: Layout, variant: str, records: Sequence[Record]
         "",
     ]
     # A time does not depend on what the images show: claims are judged on synthetic data too.
-    verdicts = [(v.claim["text"], f"**{v.answer}**", v.numbers) for v in (_judge(c, ours) for c in layout.claims)]
+    verdicts = [(v.claim["text"], f"**{v.answer}**", v.numbers) for v in (judge_cost(c, ours) for c in layout.claims)]
     claims = ["## Claims", "", *table(("claim", "verdict", "numbers"), verdicts), ""]
     return "\n".join([*lines, *(claims if records else [])])
 
@@ -113,13 +110,3 @@ def _how(cell: Cell) -> str:
     devices = sorted({machine(record.header) for record in cell.records})
     count = sum(len(record.epochs) for record in cell.records)
     return escape(f"batch {cell.run.batch_size}, {cell.run.dataset}, {', '.join(devices)}, {count} epochs")
-
-
-def _judge(claim: Claim, ours: Seconds) -> Verdict:
-    answers = []
-    for method, other in ((m, o) for m in claim["methods"] for o in claim["than"]):
-        own, plain = ours.get((claim["model"], method)), ours.get((claim["model"], other))
-        if own is not None and plain is not None:
-            ratio = own / plain
-            answers.append(SeedAnswer(ratio <= claim["limit"], f"{method} {ratio:.2f} times {other}"))
-    return decide(claim, answers, len(claim["methods"]) * len(claim["than"]))

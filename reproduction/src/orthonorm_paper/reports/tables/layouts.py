@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orthonorm_paper.records.run import Run
-from orthonorm_paper.reports.claims.rule import paper_numbers
+from orthonorm_paper.reports.paper_numbers import paper_numbers
 
 # An experiment at the paper's size, at a reduced one, and on synthetic data: said wherever it is shown.
 FULL, REDUCED, SYNTHETIC = "full", "reduced", "synthetic"

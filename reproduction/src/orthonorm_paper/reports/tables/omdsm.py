@@ -7,8 +7,9 @@ from typing import Any
 
 from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.reports.claims.rule import judge, paper_numbers
+from orthonorm_paper.reports.claims.mnist import judge
 from orthonorm_paper.reports.markdown import belonging, budget, circumstances, escape, heading, table
+from orthonorm_paper.reports.paper_numbers import paper_numbers
 
 _SYNTHETIC = " (synthetic)"
 

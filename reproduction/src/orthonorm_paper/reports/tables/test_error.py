@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from orthonorm_paper.records.cells import DASH, Cell
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.reports.claims.verdicts import verdict_lines
+from orthonorm_paper.reports.claims.tables import verdict_lines
 from orthonorm_paper.reports.figures.mean_curves import epoch_reached, mean_curve
 from orthonorm_paper.reports.markdown import budget, escape, table
 

@@ -164,10 +164,20 @@ def test_groups_that_do_not_fit_v_are_refused_by_name(tmp_path: Path):
 
 
 def test_the_owners_of_a_file_have_its_layouts_and_the_groups_that_are_asked_for(tmp_path: Path):
-    model = nn.Sequential(on.OrthogonalConvTranspose2d(6, 6, 3, bias=False), on.OrthogonalLinear(8, 6))
+    model = nn.Sequential(on.OrthogonalConvTranspose2d(6, 6, 3, bias=False), on.OrthogonalLinear(8, 6, group_size=2))
     path = save_pt(model.state_dict(), tmp_path / "model")
-    owners = [owner for _, owner, _ in owners_in_file(path, on.OLMConfig(group_size=3))]
-    assert [(owner.transposed, owner.sizes) for owner in owners] == [(True, (3, 3)), (False, (3, 3))]
+
+    def found(config: on.OrthogonalConfig | None) -> list[tuple[bool, tuple[int, ...]]]:
+        return [(owner.transposed, owner.sizes) for _, owner, _ in owners_in_file(path, config)]
+
+    assert found(on.OLMConfig(group_size=3)) == [(True, (3, 3)), (False, (3, 3))]
+    assert found(None) == [(True, (6,)), (False, (2, 2, 2))]
+
+
+def test_a_file_whose_state_dict_has_another_key_names_its_keys(tmp_path: Path):
+    path = save_pt({"net": network().state_dict(), "opt": {}}, tmp_path / "model")
+    with pytest.raises(ValueError, match=r"net, opt"):
+        on.inspect_file(path)
 
 
 @pytest.mark.parametrize(("shape", "entries"), [((7, 4), 6), ((7, 4), 3), ((6, 4, 3), 10), ((6, 4, 3), 16)])

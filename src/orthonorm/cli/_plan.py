@@ -31,7 +31,11 @@ def add_to(commands: Any) -> None:
         "(.pt or .safetensors), of which every matrix is taken",
     )
     add("--ranks", type=int, default=8, help="number of ranks (default: %(default)s)")
-    add("--group-size", type=int, default=64, help="rows a group at most; 0 for each layer's limit (%(default)s)")
+    add(
+        "--group-size",
+        type=int,
+        help="rows a group at most, 0 for each layer's limit (default: what the file remembers, otherwise 64)",
+    )
     add(
         "--setup",
         default="divide",
@@ -45,7 +49,8 @@ def plan(options: argparse.Namespace) -> str:
     """Return what the command prints."""
     from orthonorm.distributed._plan import plan_weights
 
-    weights = weights_of(options.model, OrthogonalConfig(group_size=options.group_size or None))
+    asked = options.group_size
+    weights = weights_of(options.model, None if asked is None else OrthogonalConfig(group_size=asked or None))
     lines = [str(plan_weights(weights, options.ranks, setup=options.setup, bucket_mib=options.bucket_mib))]
     if _is_file(options.model):
         lines.append(f"taken from the file: every V, or if none every matrix, a classifier's too ({_named(weights)})")
@@ -61,12 +66,12 @@ def _named(weights: "list[GroupedWeight]") -> str:
     return last if len(weights) == 1 else f"{weights[0].key} to {last}"
 
 
-def weights_of(model: str, config: OrthogonalConfig) -> "list[GroupedWeight]":
+def weights_of(model: str, config: OrthogonalConfig | None) -> "list[GroupedWeight]":
     """Return the orthogonal weights that a model of torchvision, or a file of weights, would have.
 
     Args:
         model: a name that `torchvision.models.get_model` knows, or a path.
-        config: how it is converted.
+        config: how it is converted; None for what a file remembers, and groups of 64 in a model of torchvision.
 
     Raises:
         FileNotFoundError: if it is neither a known name nor a file.
@@ -94,5 +99,5 @@ def weights_of(model: str, config: OrthogonalConfig) -> "list[GroupedWeight]":
     untrained = {name: None for name in ("weights", "weights_backbone") if name in signature(builder).parameters}
     with torch.device("meta"):
         network = builder(**untrained)
-    orthogonalize_(network, config)
+    orthogonalize_(network, OrthogonalConfig(group_size=64) if config is None else config)
     return [describe(key, owner, free_matrix(module, name)) for key, module, name, owner in orthogonal_weights(network)]

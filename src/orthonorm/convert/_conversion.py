@@ -174,13 +174,15 @@ def _nothing_converted(model: nn.Module, steps: list[Step], default: bool) -> st
         )
     who = "the default choice" if default else "filter_fn"
     counts = "; ".join(f"{count} left ({reason})" for reason, count in reasons.items())
-    cure = (
-        "Pass filter_fn=lambda module, name: ... to choose yourself."
-        if default
-        else "It is called with (module, fully qualified name) and returns True for the layers to convert."
-    )
     if ORTHOGONAL_ALREADY in reasons:
         cure = "Call fold_ first to convert those again that are orthogonal already."
-    elif FROZEN in reasons:
-        cure = "Call requires_grad_(True) on frozen layers first, or orthogonal_weight_norm(layer) on each."
+    elif default:
+        cure = (
+            "Pass filter_fn=lambda module, name: ... to choose layers yourself, or call orthogonal_weight_norm(layer) "
+            "on one, orthogonal_weight_norm(module, name) on a tensor that no layer type names."
+        )
+    else:
+        cure = "It is called with (module, fully qualified name) and returns True for the layers to convert."
+    if FROZEN in reasons:
+        cure += " A frozen weight is converted by orthogonal_weight_norm(layer), or after requires_grad_(True)."
     return f"{who} converts no weight of this {type(model).__name__}: {counts or 'it has none'}. {cure}"

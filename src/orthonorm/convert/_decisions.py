@@ -171,8 +171,9 @@ def _why_not_a_target(step: Step, filter_fn: Filter | None, taken: bool, why_lef
         return ORTHOGONAL_ALREADY
     if filter_fn is not None and not taken:
         return "filter_fn does not choose it"
-    if step.name.startswith("weight_ih") and isinstance(step.module, nn.RNNBase | nn.RNNCellBase) and taken:
-        return "input weight of a recurrent layer: taken with input_weights=True"
+    if step.name.startswith("weight_ih") and isinstance(step.module, nn.RNNBase | nn.RNNCellBase):
+        needed = "input_weights=True" if taken else "filter_fn and input_weights=True"
+        return f"input weight of a recurrent layer: taken with {needed}"
     if why_left is None or taken:
         return "no weight that the rule of its layer type names"
     dimensions = 0 if step.tensor is None or _is_lazy(step.tensor) else step.tensor.ndim

@@ -92,7 +92,9 @@ class ConversionPlan:
         ]
         entries, total = self.entries("converted"), self.entries()
         below = [
-            f"{len(self.converted)} of {len(self.weights)} weights are converted, "
+            f"{len(self.refused)} of {len(self.weights)} weights are refused: orthogonalize_ raises and converts none."
+            if self.refused
+            else f"{len(self.converted)} of {len(self.weights)} weights are converted, "
             f"{entries:,} of {total:,} entries ({entries / max(total, 1):.1%}).",
             f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
             "batch size.",

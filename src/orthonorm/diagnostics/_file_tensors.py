@@ -55,6 +55,11 @@ def _read_pt(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         raise ValueError(f"{path} holds a {type(found).__name__}, not a state_dict of names and tensors.")
     metadata = getattr(found, "_metadata", None)
     tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+    if not tensors and any(isinstance(value, Mapping) for value in found.values()):
+        raise ValueError(
+            f"{path} must hold a state_dict, alone or under the key state_dict, model_state_dict or model; got the "
+            f"keys {', '.join(map(str, found))}. Save model.state_dict() under one of these."
+        )
     return tensors, metadata if isinstance(metadata, Mapping) else {}
 
 

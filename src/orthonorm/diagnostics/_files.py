@@ -115,18 +115,21 @@ def owners_in_file(
 ) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
     """Return `(key, parametrization, tensor)` of each weight of a file that `inspect_file` would give a row.
 
-    The groups are those that `config` asks for, also where the file remembers others.
+    Without `config` the groups are those that the file remembers, and each weight's limit where it remembers none.
 
     Raises:
         FileNotFoundError, ValueError, ImportError: as `inspect_file`.
     """
     contents = read_file(path)
-    config = OrthogonalConfig() if config is None else config
     found = []
     for plain, key in _weights(path, contents.tensors)[0].items():
         V, saved = contents.tensors[key], saved_rows(contents.metadata, key)
-        layout = saved_layout(saved) if saved else possible_layouts(plain, V, contents.tensors, None)[0]
-        found.append((plain, build_owner(plain, V, config, contents.tensors, layout), V))
+        if saved and config is None:
+            owner = saved_owner(plain, V, saved, None)
+        else:
+            layout = saved_layout(saved) if saved else possible_layouts(plain, V, contents.tensors, None)[0]
+            owner = build_owner(plain, V, config or OrthogonalConfig(), contents.tensors, layout)
+        found.append((plain, owner, V))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orthonorm.functional._option_types import MetricName, RetractionName
 from orthonorm.functional._orthogonality import orthogonality_errors
 from orthonorm.functional.stiefel._manifold import haar
 from orthonorm.optim import StiefelSGD
@@ -75,8 +76,8 @@ def _ours(
     *,
     tall: bool = False,
     momentum: float = 0.0,
-    metric: str = "euclidean",
-    retraction: str = "qr",
+    metric: MetricName = "euclidean",
+    retraction: RetractionName = "qr",
 ) -> Side:
     params = [torch.nn.Parameter((w.mT if tall else w).contiguous().clone()) for w in weights]
     for param, grad in zip(params, grads, strict=True):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # The scripts of scale.md need two processes each, and have tests of their own in tests/distributed.
-PAGES = [ROOT / "README.md", *sorted(set(DOCS.glob("*.md")) - {DOCS / "scale.md"})]
+PAGES = [ROOT / "README.md", *sorted({*DOCS.glob("*.md"), *DOCS.glob("guides/*.md")} - {DOCS / "scale.md"})]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-__all__ = ["Grouping", "MethodName", "Precision", "Tall", "check_tall"]
+__all__ = ["Grouping", "MethodName", "MetricName", "Precision", "RetractionName", "Tall", "check_tall"]
 
 Grouping = Literal["balanced", "tail"]
 """How rows are split: as evenly as possible, or in full groups and a smaller last one."""
@@ -15,6 +15,12 @@ MethodName = Literal["auto", "eigh", "newton"]
 
 Precision = Literal["auto", "float64"]
 """Whether a float32 weight is transformed in float32, in as many passes as accuracy needs, or always in float64."""
+
+MetricName = Literal["euclidean", "canonical"]
+"""Inner product of tangent vectors of the Stiefel manifold, which turns a gradient into a direction."""
+
+RetractionName = Literal["qr", "polar", "cayley"]
+"""How a step along a tangent vector comes back to the manifold."""
 
 
 def check_tall(tall: str, *, group_size: int | None, center: bool) -> None:

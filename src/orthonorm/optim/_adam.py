@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from orthonorm.functional._option_types import MetricName, RetractionName
 from orthonorm.functional.stiefel._layout import matrix_layout
 from orthonorm.functional.stiefel._manifold import METRICS, project_tangent
 from orthonorm.functional.stiefel._retractions import RETRACTIONS
@@ -71,8 +72,8 @@ class StiefelAdam(StiefelOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        metric: str | None = "euclidean",
-        retraction: str = "qr",
+        metric: MetricName | None = "euclidean",
+        retraction: RetractionName = "qr",
         group_size: int | None = None,
         manifold: bool = True,
     ) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.sgd import sgd
 
+from orthonorm.functional._option_types import MetricName, RetractionName
 from orthonorm.functional.stiefel._manifold import METRICS, project_tangent
 from orthonorm.functional.stiefel._retractions import RETRACTIONS
 
@@ -96,8 +97,8 @@ class StiefelSGD(StiefelOptimizer):
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
-        metric: str | None = "euclidean",
-        retraction: str = "qr",
+        metric: MetricName | None = "euclidean",
+        retraction: RetractionName = "qr",
         group_size: int | None = None,
         manifold: bool = True,
     ) -> None:
@@ -167,7 +168,7 @@ class StiefelSGD(StiefelOptimizer):
                 self.state[param]["momentum_buffer"] = buffer
 
 
-def _accumulate(W: Tensor, G: Tensor, B: Tensor, mu: float, metric: str | None) -> Tensor:
+def _accumulate(W: Tensor, G: Tensor, B: Tensor, mu: float, metric: MetricName | None) -> Tensor:
     """`grad + mu T(B)`."""
     if metric is None:
         return torch.add(G, B, alpha=mu)

@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ from .variance_transformation import register_variance_
 
 # The authors' group for the whole layer of an MLP, cut to each layer's limit.
 GROUP_SIZE = REPLACED["mlp"].group_size
+
+Metric = Literal["euclidean", "canonical"]
+Retraction = Literal["qr", "polar", "cayley"]
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def _step(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.op
 
 
 def _riemannian(
-    model: nn.Module, settings: OptimizerSettings, *, metric: str | None, retraction: str
+    model: nn.Module, settings: OptimizerSettings, *, metric: Metric | None, retraction: Retraction
 ) -> torch.optim.Optimizer:
     if settings.kind != "sgd":
         raise UserError(f"the Riemannian methods run with sgd, got optimizer {settings.kind!r}")
@@ -196,7 +199,7 @@ def _plain(label: str, start: str, words: str) -> Method:
     return Method(label, f"no constraint, {words}", start, _unchanged, _euclidean, error)
 
 
-def _stiefel(label: str, words: str, metric: str | None, retraction: str) -> Method:
+def _stiefel(label: str, words: str, metric: Metric | None, retraction: Retraction) -> Method:
     make = partial(_riemannian, metric=metric, retraction=retraction)
     return Method(label, words, "paper", _start_orthonormal, make, partial(_error_of_rows, centred=False))
 

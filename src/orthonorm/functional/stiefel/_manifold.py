@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orthonorm.functional._option_types import MetricName
 from orthonorm.functional._precision import working_dtype
 
 __all__ = [
@@ -121,7 +122,7 @@ def _metric(name: str) -> Metric:
 
 
 def riemannian_gradient(
-    W: Float[Tensor, "*batch n d"], G: Float[Tensor, "*batch n d"], metric: str = "euclidean"
+    W: Float[Tensor, "*batch n d"], G: Float[Tensor, "*batch n d"], metric: MetricName = "euclidean"
 ) -> Float[Tensor, "*batch n d"]:
     """The tangent vector that represents the differential `X -> tr G X^T` under a metric.
 
@@ -153,7 +154,7 @@ def inner(
     W: Float[Tensor, "*batch n d"],
     X: Float[Tensor, "*batch n d"],
     Y: Float[Tensor, "*batch n d"],
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
 ) -> Float[Tensor, "*batch"]:
     """Inner product of two tangent vectors at `W`, one number a matrix.
 

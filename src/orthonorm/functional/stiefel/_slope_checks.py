@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from orthonorm.functional._option_types import MetricName
+
 from ._manifold import check_rows, inner, project_tangent, riemannian_gradient
 from ._retractions import retract_qr
 
@@ -122,7 +124,7 @@ def check_metric(
     W: Float[Tensor, "n d"],
     X: Float[Tensor, "n d"] | None = None,
     *,
-    metric: str = "euclidean",
+    metric: MetricName = "euclidean",
     gradient: Callable[[Tensor, Tensor], Tensor] | None = None,
     retract: Callable[[Tensor, Tensor], Tensor] = retract_qr,
     generator: torch.Generator | None = None,

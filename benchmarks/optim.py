@@ -38,7 +38,12 @@ def bench_optim(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
             rows += _rows(f"{count} of {n} x {d}, euclidean + qr, momentum {momentum}", sides, where, rounds)
     problem = _problem(1, 100, 1024, where)
     sides = {"Householder QR step": _householder(*problem)}
-    for metric, retraction in (("canonical", "cayley"), ("euclidean", "qr"), ("euclidean", "polar")):
+    pairs: list[tuple[MetricName, RetractionName]] = [
+        ("canonical", "cayley"),
+        ("euclidean", "qr"),
+        ("euclidean", "polar"),
+    ]
+    for metric, retraction in pairs:
         label = f"StiefelSGD, {metric} + {retraction}"
         sides[label] = _ours(*problem, tall=True, metric=metric, retraction=retraction)
     rows += _rows("1024 x 100, orthonormal columns", sides, where, rounds)

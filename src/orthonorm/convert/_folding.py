@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from orthonorm.functional._rows import is_sharded
 from orthonorm.parametrizations._recurrent_and_attention import restore
 from orthonorm.parametrizations._registration import (
     free_matrix,
@@ -61,7 +62,7 @@ def fold_(model: nn.Module) -> nn.Module:
                 f"{key} carries {count} parametrizations, "
                 "and folding ours alone would change the others. Remove them first (remove_parametrizations)."
             )
-        if getattr(free_matrix(module, name), "device_mesh", None) is not None:
+        if is_sharded(free_matrix(module, name)):
             raise ValueError(
                 f"{key} is sharded among ranks (DTensor), and a folded model is whole. Gather the state (torch's "
                 "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."

@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._rows import is_sharded
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
@@ -118,7 +119,7 @@ def _check(key: str, V: Tensor) -> None:
             f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load its "
             "weights before register_norm_keeping."
         )
-    if getattr(V, "device_mesh", None) is not None:
+    if is_sharded(V):
         raise ValueError(
             f"{key} is sharded among ranks (DTensor), and no rank has the norm of its V. Leave this hook out, or do "
             "not shard the weight."

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from orthonorm.functional._completion import complete_rank
 from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._rows import is_sharded
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 from orthonorm.parametrizations._tied_weights import User, find_users
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
@@ -75,7 +76,7 @@ def _check_norm(norm: float | None) -> None:
 
 
 def _check_values(key: str, V: Tensor) -> None:
-    if getattr(V, "device_mesh", None) is not None:
+    if is_sharded(V):
         raise ValueError(f"{key} is sharded among ranks (DTensor). Call renormalize_ before the model is sharded.")
     if V.is_meta:
         raise ValueError(

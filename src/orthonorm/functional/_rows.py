@@ -5,7 +5,7 @@ from math import prod
 from jaxtyping import Float
 from torch import Tensor
 
-__all__ = ["as_rows", "from_rows"]
+__all__ = ["as_rows", "from_rows", "is_sharded"]
 
 # Note [rows of a convolution]
 # A convolution's weight (out, in/groups, *kernel) flattens to (out, in/groups * k); its output channels come in
@@ -43,3 +43,11 @@ def from_rows(
     weight = rows.reshape(groups, n, shape[0] // groups, *shape[2:]).transpose(1, 2).reshape(shape)
     # Laid out as a plain layer's weight: an initialisation draws its numbers in the order of memory.
     return weight.contiguous()
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Return whether each rank holds only a part of a tensor, which is then a DTensor.
+
+    It is known by what it has, since importing torch.distributed.tensor takes half a second that most never need.
+    """
+    return getattr(tensor, "device_mesh", None) is not None

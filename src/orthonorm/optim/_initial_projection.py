@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 
 from orthonorm.functional._orthogonality import orthogonality_errors
+from orthonorm.functional._rows import is_sharded
 from orthonorm.functional.stiefel._layout import matrix_layout
 from orthonorm.functional.stiefel._manifold import project
 
@@ -30,7 +31,7 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
     """Raise unless an optimizer on the manifold can take a parameter of this kind, whatever its values."""
     if isinstance(param, UninitializedParameter):
         raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
-    if getattr(param, "device_mesh", None) is not None:
+    if is_sharded(param):
         if not shards:
             raise TypeError(
                 "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "

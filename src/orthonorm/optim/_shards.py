@@ -4,21 +4,20 @@ from typing import Any
 
 from torch import Tensor
 
+from orthonorm.functional._rows import is_sharded
 from orthonorm.functional.stiefel._layout import matrix_layout
 
 __all__ = ["check_shard", "held_rows", "local"]
 
-# DTensor is known by what it has, since importing torch.distributed.tensor takes half a second that most never need.
-
 
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's part of a tensor, in the same memory: all of it where it is not sharded."""
-    return tensor.to_local() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def held_rows(tensor: Tensor) -> tuple[int, int] | None:
     """Return the first and one past the last row that this rank holds of a sharded tensor; None if not sharded."""
-    if not _is_sharded(tensor):
+    if not is_sharded(tensor):
         return None
     sharded: Any = tensor
     mesh, n = sharded.device_mesh, tensor.shape[0]
@@ -65,7 +64,3 @@ def check_shard(tensor: Tensor, group_size: int | None) -> None:
 def _cut(shape: tuple[int, ...], group_size: int | None, held: int) -> bool:
     layout = matrix_layout(shape, group_size)
     return any(a // held != (b - 1) // held for a, b in layout.bounds)
-
-
-def _is_sharded(tensor: Tensor) -> bool:
-    return getattr(tensor, "device_mesh", None) is not None

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from orthonorm.functional._rows import is_sharded
+
 __all__ = [
     "block_sizes",
     "check_blocks",
@@ -127,7 +129,7 @@ def check_initial(initial: object) -> None:
 
 def refuse_sharded(V: Tensor, label: str) -> None:
     """Raise a TypeError for a V that is sharded among ranks (DTensor): rows of a group must be whole."""
-    if getattr(V, "device_mesh", None) is not None:
+    if is_sharded(V):
         raise TypeError(
             f"{label} is sharded among ranks (DTensor), and rows of a group must be whole to be orthonormal. Convert "
             "the model (orthogonalize_) before sharding it, read its weights inside the forward of a module that "

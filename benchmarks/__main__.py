@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from .counts import bench_counts
+from .demo import bench_demo
 from .optim import bench_optim
 from .roots import bench_roots
 from .scaling import bench_scaling
@@ -21,6 +22,7 @@ SUITES = {
     "transform": bench_transform,
     "peers": bench_peers,
     "steps": bench_steps,
+    "demo": bench_demo,
     "counts": bench_counts,
     "scaling": bench_scaling,
     "optim": bench_optim,

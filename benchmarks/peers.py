@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-__all__ = ["eigh_autograd", "newton_autograd", "peer_layers", "svd_loop"]
+__all__ = ["EighAutograd", "eigh_autograd", "newton_autograd", "peer_layers", "svd_loop"]
 
 _EPS = 1e-8
 
@@ -30,6 +30,21 @@ def eigh_autograd(V: Tensor, group: int) -> Tensor:
     s, D = torch.linalg.eigh(X @ X.mT / X.shape[-1])
     P = (D * (s + _EPS).rsqrt().unsqueeze(-2)) @ D.mT
     return (P @ X / math.sqrt(X.shape[-1])).reshape(V.shape)
+
+
+class EighAutograd(nn.Module):
+    """A parametrization by `eigh_autograd`, in the largest groups of equal size that the weight allows."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, V: Tensor) -> Tensor:
+        """Return the weight."""
+        rows = V.flatten(1)
+        most = min(self.group, rows.shape[1] - 1)
+        size = next(size for size in range(most, 0, -1) if rows.shape[0] % size == 0)
+        return eigh_autograd(rows, size).view(V.shape)
 
 
 def newton_autograd(V: Tensor, group: int, steps: int = 5) -> Tensor:

@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, parametrize
 
-from orthonorm.convert import OrthogonalConfig, orthogonalize_
+from orthonorm.convert import OrthogonalConfig, conversion_plan, orthogonalize_
 from orthonorm.diagnostics._inspection import orthogonality_error
 from orthonorm.parametrizations import register_cached
 
 from .networks import Network, available
+from .peers import EighAutograd
 from .timing import interleaved_medians, machine
 
 __all__ = ["bench_steps"]
@@ -28,12 +29,13 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
     models = {
         "plain": network.make(),
         "weight_norm": _weight_norm_(network.make()),
+        "batched eigh, autograd": _eigh_autograd_(network.make(), network.group or 64),
         "orthonorm": orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
         "orthonorm, register_cached": orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
     }
     register_cached(models["orthonorm, register_cached"])
     steps = {name: _step(model.to(device), network, device) for name, model in models.items()}
-    medians = interleaved_medians(steps, device=device, rounds=rounds)
+    medians = interleaved_medians(steps, device=device, rounds=min(rounds, network.rounds), warmup=1)
     return [
         {
             "network": label,
@@ -50,6 +52,14 @@ def _weight_norm_(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         if isinstance(module, nn.Conv2d | nn.Linear):
             parametrizations.weight_norm(module)
+    return model
+
+
+def _eigh_autograd_(model: nn.Module, group: int) -> nn.Module:
+    """Give the weights that a conversion takes the lines that a user would write."""
+    for weight in conversion_plan(model).converted:
+        owner, _, name = weight.name.rpartition(".")
+        parametrize.register_parametrization(model.get_submodule(owner), name, EighAutograd(group))
     return model
 
 

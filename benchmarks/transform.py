@@ -94,6 +94,7 @@ def _shape_rows(
             "products and roots alone": medians["least"] / floor if name == "orthonorm, auto" else None,
             "times the loop of SVDs": medians[name] / medians["loop of SVDs, autograd"],
             "times batched eigh": medians[name] / medians["batched eigh, autograd"],
+            "times float64 inside": medians[name] / medians["orthonorm, float64"],
             "error": float(orthogonality_errors(path(V.detach()), sizes).max()),
             "error, condition 1e3": float(orthogonality_errors(path(hard), sizes).max()),
         }

@@ -71,9 +71,15 @@ TINY = networks.Network(
 def test_steps_are_of_the_networks_they_name(monkeypatch):
     monkeypatch.setattr(networks, "NETWORKS", {"tiny": TINY})
     rows = steps.bench_steps(rounds=1)["rows"]
-    assert [row["weights"] for row in rows] == ["plain", "weight_norm", "orthonorm", "orthonorm, register_cached"]
+    assert [row["weights"] for row in rows] == [
+        "plain",
+        "weight_norm",
+        "batched eigh, autograd",
+        "orthonorm",
+        "orthonorm, register_cached",
+    ]
     assert rows[0]["times plain"] == 1
-    assert max(row["error after the steps"] for row in rows[2:]) < 1e-5
+    assert max(row["error after the steps"] for row in rows[3:]) < 1e-5
     assert "| - |" in as_markdown({"rows": rows, "machine": {}, "rounds": 1})
 
 

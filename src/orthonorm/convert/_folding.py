@@ -43,8 +43,8 @@ def fold_(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if a weight carries a further parametrization besides ours, or is sharded among ranks; nothing is
-            changed then. If the values of one are not where V is (accelerate's offload), or V has never received any.
+        ValueError: if a weight carries a further parametrization besides ours, is sharded among ranks, has its values
+            elsewhere than V (accelerate's offload) or has never received any; nothing is changed then.
 
     Example:
         >>> import torch, orthonorm as on

@@ -17,8 +17,8 @@ from ._recurrent_and_attention import adapt
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
 from ._row_layout import row_layout
-from ._without_values import await_values
 from ._weight_norm import OrthogonalWeightNorm
+from ._without_values import await_values
 
 __all__ = [
     "build",

@@ -67,7 +67,7 @@ def _refuse_unfilled(owner: Any, inputs: tuple[Tensor]) -> None:
     stop_waiting(owner)
 
 
-def _mark_weight(owner: Any, inputs: tuple[Tensor], weight: Tensor) -> Tensor | None:
+def _mark_weight(owner: Any, _: tuple[Tensor], weight: Tensor) -> Tensor | None:
     """Let the weight that comes of a V on the meta device refuse tensors that hold values."""
     if torch.compiler.is_compiling() or not weight.is_meta:
         return None

@@ -18,6 +18,7 @@ from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
 from ._row_layout import row_layout
 from ._weight_norm import OrthogonalWeightNorm
+from ._without_values import await_values
 
 __all__ = [
     "build",
@@ -195,6 +196,7 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
             module.register_load_state_dict_pre_hook(load_plain_weight)
             adapt_resets(module)
         adapt_assignment(module, name)
+    await_values(parametrization, free_matrix(module, name), parametrization.scale)
     return module
 
 
@@ -264,12 +266,16 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         weight = state_dict.get(prefix + name)
         original = f"{prefix}parametrizations.{name}.original"
         owner = parametrizations[0]
-        if not isinstance(owner, OrthogonalWeightNorm) or original in state_dict or weight is None:
+        if not isinstance(owner, OrthogonalWeightNorm) or weight is None:
+            continue
+        V = free_matrix(module, name)
+        # Where a file has no V, torch.distributed puts the module's own in its place.
+        if state_dict.get(original, V) is not V:
             continue
         del state_dict[prefix + name]
         fits = isinstance(weight, Tensor) and tuple(weight.shape) == owner.shape  # if not, torch is about to say so
         if fits and not weight.is_floating_point():
-            weight = weight.to(free_matrix(module, name).dtype)  # as torch does for the plain layer
+            weight = weight.to(V.dtype)  # as torch does for the plain layer
         state_dict[original] = owner.initial_V(weight) if fits and not weight.is_meta else weight
         if isinstance(owner.scale, Tensor):
             scale = owner.initial_scale(weight) if fits else owner.scale

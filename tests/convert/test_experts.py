@@ -102,9 +102,9 @@ def test_a_mixture_trains_and_folds_in_each_way_that_transformers_runs_it(implem
 
 def test_experts_stored_with_their_inputs_first_are_read_by_their_outputs():
     model = gpt_oss()
-    experts = on.orthogonal_weight_norm(experts_of(model), "down_proj", stacked=True)
+    experts: Any = on.orthogonal_weight_norm(experts_of(model), "down_proj", stacked=True)
     down: Tensor = experts.down_proj.detach()
-    assert down.shape == (4, 8, 16)  # type: ignore[union-attr]
+    assert down.shape == (4, 8, 16)
     for expert in down:
         outputs = torch.eye(8) @ expert  # what each input gives: (in, out)
         assert error_of_rows(outputs.T, (8, 8)) < 1e-5

@@ -107,9 +107,18 @@ class StiefelOptimizer(Optimizer, ABC):
             check_pair(options["metric"], options["retraction"])
             check_group_arguments(options["group_size"], "balanced")
 
+    # Note [a step is left out of compiled graphs]
+    # Which weights have gradients, the learning rate and the count of steps are values that a graph would be compiled
+    # for, anew at each change. So dynamo breaks the graph at a step and runs it as it is. The function that it meets
+    # is the outermost: torch would wrap `step` to run its hooks, and the wrapper would be traced. `_disable_dynamo` is
+    # what torch's own optimizers use; `torch.compiler.disable` would import all of dynamo with this module.
+    @torch._disable_dynamo
+    @Optimizer.profile_hook_step
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """One step of every parameter that has a gradient; gradients are left as they are.
+
+        It is left out of what `torch.compile` compiles, so a function that steps has a break in its graph there.
 
         Args:
             closure: recomputes the loss and its gradients, and returns the loss.
@@ -148,6 +157,8 @@ class StiefelOptimizer(Optimizer, ABC):
         for param in params:
             if grad_of(param).layout is not torch.strided:
                 raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
+
+    step.hooked = True  # type: ignore[attr-defined]  # so torch does not wrap it once more
 
     @abstractmethod
     def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:

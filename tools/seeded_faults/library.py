@@ -361,13 +361,6 @@ LIBRARY: tuple[Fault, ...] = (
         "tests/optim/test_stacked.py::test_a_stack_is_stepped_as_its_matrices_are[sgd-wide]",
     ),
     Fault(
-        "folding empties the parametrizations that two modules share",
-        "orthonorm.convert:fold_",
-        "_give_own_lists(model)",
-        "None",
-        "tests/surgery/test_surgery_table.py::test_a_row_of_the_table_is_so[Sharing a weight: `b.parametrizations = a.parametrizations`]",
-    ),
-    Fault(
         "a released graph counts as a computation that waits",
         "orthonorm.parametrizations:_waits",
         "len(node.saved_tensors) > 0",

@@ -67,10 +67,10 @@ def test_gradients_of_each_sample_are_those_of_a_loop():
 class FakeQuantized(nn.Linear):
     """A layer that rounds its weight in the forward, with a gradient that goes straight through."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         W = self.weight
         rounded = W + ((W * 64).round() / 64 - W).detach()
-        return nn.functional.linear(x, rounded, self.bias)
+        return nn.functional.linear(input, rounded, self.bias)
 
 
 def test_a_layer_that_quantizes_the_weight_it_reads_quantizes_the_orthogonal_one():

@@ -16,13 +16,13 @@ HEAD = """# Other code and a computed weight
 
 Look here before you let another library assign, share, prune, fuse or quantize the weight of a converted layer.
 `layer.weight` is computed from `V`. Code that means to replace it has to be told where `V` is, or to work on a folded
-model. Nothing is lost without an error, except a write into the computed tensor itself, which torch shows to nobody.
+model. A write into the computed tensor itself is lost without an error, since torch shows it to nobody.
 
 Each row is a test (`tests/surgery`), which compares weights and gradients with float64 arithmetic, or asks for the
 error and then follows the cure. This page is written by `python tools/surgery_table.py`. Do not edit it by hand.
 `layer` is `orthonorm.orthogonal_weight_norm(torch.nn.Linear(8, 4))`, and `W` is its weight.
 
-Checkpoints are among the [Questions](questions.md).
+Checkpoints have a [page of their own](guides/loading.md).
 """
 
 TABLE = """

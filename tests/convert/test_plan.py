@@ -276,8 +276,15 @@ def test_the_plan_of_a_converted_model_shows_what_is_orthogonal_and_converts_the
     model = nn.Sequential(*body(), nn.Linear(6, 3))
     on.orthogonalize_(model, exclude=["0"])
     plan = on.conversion_plan(model)
-    assert decisions(plan) == {"0.weight": "converted", "2.weight": "left", "4.weight": "left", "5.weight": "left"}
-    assert "orthogonal already" in why(plan, "2.weight")
+    assert decisions(plan) == {
+        "0.weight": "converted",
+        "2.weight": "orthogonal",
+        "4.weight": "orthogonal",
+        "5.weight": "left",
+    }
+    assert [weight.name for weight in plan.left] == ["5.weight"]
+    assert "2 are orthogonal already" in str(plan)
+    assert plan.orthogonal[0].groups == "1 group of 6 rows"
     on.orthogonalize_(model)
     assert list(on.orthogonality_error(model)) == ["0.weight", "2.weight", "4.weight"]
 

@@ -54,6 +54,8 @@ class Step:
         """Return the row of the plan."""
         owner = self.parametrization
         decision: Decision = "refused" if self.error else "left" if owner is None else "converted"
+        if decision == "left" and self.orthogonal:
+            decision, owner = "orthogonal", self.module.parametrizations[self.name][0]  # type: ignore[index]
         shape = () if self.tensor is None or _is_lazy(self.tensor) else tuple(self.tensor.shape)
         groups = "" if owner is None else owner.describe_groups()
         cost = 0 if owner is None or self.tensor is None else _operations(owner, self.tensor)

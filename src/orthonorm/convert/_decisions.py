@@ -55,7 +55,8 @@ class Step:
         owner = self.parametrization
         decision: Decision = "refused" if self.error else "left" if owner is None else "converted"
         if decision == "left" and self.orthogonal:
-            decision, owner = "orthogonal", self.module.parametrizations[self.name][0]  # type: ignore[index]
+            module: Any = self.module
+            decision, owner = "orthogonal", module.parametrizations[self.name][0]
         shape = () if self.tensor is None or _is_lazy(self.tensor) else tuple(self.tensor.shape)
         groups = "" if owner is None else owner.describe_groups()
         cost = 0 if owner is None or self.tensor is None else _operations(owner, self.tensor)

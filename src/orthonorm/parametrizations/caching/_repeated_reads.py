@@ -46,8 +46,8 @@ class RepeatedReads:
             self.told, self.waiting = True, []
             warnings.warn(
                 f"{owner.label} was computed {_MANY} times from the same V before a backward, as in an unrolled cell. "
-                "Run the loop inside `with orthonorm.cached(model):`, or call orthonorm.register_cached once on the module "
-                "whose forward contains the loop, and it is computed once.",
+                "Run the loop inside `with orthonorm.cached(model):`, or call orthonorm.register_cached once on the "
+                "module whose forward contains the loop, and it is computed once.",
                 stacklevel=2,
             )
 

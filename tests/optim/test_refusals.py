@@ -83,7 +83,7 @@ FOREIGN = {
     "SGD's": (
         StiefelSGD,
         lambda: torchs(torch.optim.SGD, momentum=0.9),
-        "StiefelSGD has lr, momentum, .*group 0 of this one has no metric, retraction, group_size, manifold: another",
+        "StiefelSGD has lr, .*group 0 of this one has no metric, retraction, group_size, manifold, stacked: another",
     ),
     "Adam's": (StiefelAdam, lambda: torchs(torch.optim.Adam), "no metric, .*let StiefelAdam start without a state"),
     "StiefelAdam's": (StiefelSGD, lambda: trained(StiefelAdam).state_dict(), "group 0 of this one has no momentum"),

@@ -44,6 +44,7 @@ class StiefelAdam(StiefelOptimizer):
         retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.
+        stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 
     Raises:
         TypeError: a complex, half precision or sharded weight on the manifold.
@@ -76,6 +77,7 @@ class StiefelAdam(StiefelOptimizer):
         retraction: RetractionName = "qr",
         group_size: int | None = None,
         manifold: bool = True,
+        stacked: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -88,6 +90,7 @@ class StiefelAdam(StiefelOptimizer):
                 "retraction": retraction,
                 "group_size": group_size,
                 "manifold": manifold,
+                "stacked": stacked,
             },
         )
 
@@ -111,7 +114,7 @@ class StiefelAdam(StiefelOptimizer):
             if "step" not in state:
                 state["step"] = torch.zeros((), dtype=torch.float32)
                 state["exp_avg"] = torch.zeros_like(param)
-                count = len(matrix_layout(param.shape, group["group_size"]).sizes)
+                count = matrix_layout(param.shape, group["group_size"], group["stacked"]).count
                 state["exp_avg_sq"] = param.new_zeros(count)
             state["step"] += 1
 

@@ -27,7 +27,7 @@ class _Off(NamedTuple):
     """The parameters of which a block is zero, by identity."""
 
 
-def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
+def check_weight(param: Tensor, group_size: int | None, shards: bool, stacked: bool) -> None:
     """Raise unless an optimizer on the manifold can take a parameter of this kind, whatever its values."""
     if isinstance(param, UninitializedParameter):
         raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
@@ -37,7 +37,7 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
                 "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
                 "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
             )
-        check_shard(param, group_size)
+        check_shard(param, group_size, stacked)
     if param.is_complex():
         raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
     if param.dtype not in (torch.float32, torch.float64):
@@ -45,7 +45,7 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
             f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
             "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
         )
-    matrix_layout(param.shape, group_size)
+    matrix_layout(param.shape, group_size, stacked)
 
 
 def put_on_manifold(groups: list[dict[str, Any]], name: str, stacklevel: int) -> None:
@@ -62,7 +62,11 @@ def put_on_manifold(groups: list[dict[str, Any]], name: str, stacklevel: int) ->
         ValueError: a weight has entries that are not finite.
     """
     with torch.no_grad():
-        found = [_off(blocks) for group in groups for blocks in batches(group["params"], group["group_size"])]
+        found = [
+            _off(blocks)
+            for group in groups
+            for blocks in batches(group["params"], group["group_size"], group["stacked"])
+        ]
         off = [part for part in found if part is not None]
         if not off:
             return

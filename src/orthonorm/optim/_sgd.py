@@ -48,7 +48,9 @@ class StiefelSGD(StiefelOptimizer):
     A weight is flattened to `n x d` (a convolution kernel to `(out, in/groups * k * k)`) and its
     rows are orthonormal; a tall one (`n > d`) has orthonormal columns. With `group_size` the rows are
     split into groups of at most that size, orthonormal by themselves, wide or tall. A transposed
-    convolution stores its input channels first, and those are its rows here. Weights off the
+    convolution stores its input channels first, and those are its rows here. A group with `stacked=True` holds stacks
+    `(E, n, d)`, of which each matrix is on the manifold by itself; without it, three dimensions are those of a
+    one-dimensional convolution. Weights off the
     manifold at construction are replaced by the nearest ones on it, with a warning. Groups of equal
     shape are stepped as one batch. A gradient that is not finite makes its group NaN and leaves the
     others right; a step so long that `W + Z` loses its rank leaves the group where it is.
@@ -64,6 +66,7 @@ class StiefelSGD(StiefelOptimizer):
         retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.
+        stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 
     Raises:
         TypeError: a complex or half precision weight on the manifold, or one sharded on other than its rows.
@@ -101,6 +104,7 @@ class StiefelSGD(StiefelOptimizer):
         retraction: RetractionName = "qr",
         group_size: int | None = None,
         manifold: bool = True,
+        stacked: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -113,6 +117,7 @@ class StiefelSGD(StiefelOptimizer):
                 "retraction": retraction,
                 "group_size": group_size,
                 "manifold": manifold,
+                "stacked": stacked,
             },
         )
 

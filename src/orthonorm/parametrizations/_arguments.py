@@ -12,7 +12,7 @@ __all__ = [
     "check_center",
     "check_initial",
     "check_scale",
-    "check_table",
+    "check_stack",
     "check_weight",
     "refuse_sharded",
 ]
@@ -36,20 +36,14 @@ def check_weight(weight: Tensor, label: str) -> None:
         )
 
 
-def check_table(module: nn.Module, label: str) -> None:
-    """Raise a ValueError for an embedding that does with its table what an orthogonal one does not bear."""
-    if not isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return
-    if module.sparse:
+def check_stack(weight: Tensor, stacked: bool, label: str) -> None:
+    """Raise a TypeError or ValueError for a `stacked` that does not fit the weight."""
+    if not isinstance(stacked, bool):
+        raise TypeError(f"stacked must be True or False; got {stacked!r}.")
+    if stacked and weight.ndim != 3:
         raise ValueError(
-            f"{label}: {type(module).__name__} has sparse=True, but an orthogonal table depends on every row of V, so "
-            "its gradient is dense. Set sparse=False, or leave it as it is: orthogonalize_ has filter_fn."
-        )
-    if module.max_norm is not None:
-        raise ValueError(
-            f"{label}: {type(module).__name__} has max_norm={module.max_norm}, which writes into the table at each "
-            "forward; an orthogonal table has rows of norm 1 (or the scale). Set max_norm=None, or leave it as it is: "
-            "orthogonalize_ has filter_fn."
+            f"{label} must have 3 dimensions (E, n, d) with stacked=True, E matrices; got the shape "
+            f"{tuple(weight.shape)}. Leave stacked out for a matrix or a convolution's kernel."
         )
 
 

@@ -15,6 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # it uses torch.jit.script
     import geoopt
 
+
 def qf(V):
     """The Q factor with a positive diagonal of R, columns."""
     Q, R = torch.linalg.qr(V)

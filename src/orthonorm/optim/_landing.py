@@ -7,6 +7,7 @@ from torch import Tensor
 
 from orthonorm.functional._precision import working_dtype
 from orthonorm.functional.stiefel._manifold import project
+from orthonorm.functional.stiefel._retractions import retract_polar
 
 from ._base import Params, check_number
 from ._blocks import Blocks, batches
@@ -16,6 +17,8 @@ __all__ = ["Landing"]
 
 # Below this the rounding of W W^T in float32 alone, with thousands of rows, could be as far.
 _LEAST_EPS = 1e-3
+# Safe steps are computed for this share of eps, so that their rounding does not lead beyond eps.
+_INSIDE = 0.999
 
 
 class Landing(MomentumOptimizer):
@@ -35,8 +38,8 @@ class Landing(MomentumOptimizer):
     it puts each weight on the manifold. Where weights must be orthonormal at each step, take `StiefelSGD`. A step takes
     four matrix products and no factorization.
 
-    A weight that something else has moved farther than `eps`, such as a checkpoint that was loaded, first lands: its
-    gradient is not used, and a step of Newton and Schulz brings it nearer, until it is within `eps`.
+    A weight that something else has moved farther than `eps`, such as a checkpoint that was loaded, is put on the
+    manifold before its next step.
 
     Shapes, groups, stacks, sharded weights and gradients that are not finite: as in `StiefelSGD`. At construction a
     weight within `eps` stays as it is, so that a run goes on where it was; one farther off is replaced by the nearest
@@ -156,31 +159,25 @@ class Landing(MomentumOptimizer):
 #     t = (c + sqrt(c^2 + g^2 (eps - d))) / g^2,  c = a d (1 - d),
 # which is the paper's. Rows are the transpose of its columns. For a tall weight W is the transpose, and each group of
 # rows, each matrix of a stack, has a step of its own. Momentum changes nothing, because b stands where G stands.
-#
-# Note [A weight beyond eps]
-# The bound says nothing for d > eps, and P W need not attract for d >= 1. Divided by s >= |W|_2 the weight has singular
-# values of at most 1, and V (3 I - V^T V) / 2 takes each of them nearer to 1: the step with t a = 1/2 and no gradient.
 def _landing_step(W: Tensor, b: Tensor, lr: float | Tensor, attraction: float, eps: float) -> Tensor:
-    M = W @ W.mT
-    P = M.clone()
-    P.diagonal(dim1=-2, dim2=-1).sub_(1)
-    d = torch.linalg.matrix_norm(P, keepdim=True)
+    M, P, d = _gram(W)
     far = d > eps
-    left = torch.where(far, _towards(M), torch.sub(attraction * P, W @ b.mT, alpha=0.5))
+    if bool(far.any()):  # on an accelerator this waits, and is cheaper than a retraction at each step
+        W = torch.where(far, retract_polar(W, torch.zeros_like(W)), W)
+        M, P, d = _gram(W)
     # W skew(W^T b) = (W W^T b - W b^T W) / 2: nothing is d x d.
-    field = torch.baddbmm(left @ W, M * torch.where(far, 0.0, 0.5), b)
-    t = torch.where(far, 1.0, _safe_step(d, field, attraction, eps).clamp(max=lr).to(W.dtype))
+    left = torch.sub(attraction * P, W @ b.mT, alpha=0.5)
+    field = torch.baddbmm(left @ W, M, b, alpha=0.5)
+    t = _safe_step(d, field, attraction, _INSIDE * eps).clamp(max=lr).to(W.dtype)
     return W - t * field
 
 
-def _towards(M: Tensor) -> Tensor:
-    """`I - K`, where `K W` is a step of Newton and Schulz from `W / s`, with `s` the root of `|W W^T|_F`."""
-    squared = torch.linalg.matrix_norm(M, keepdim=True).clamp_min(1)
-    K = -0.5 * M / squared
-    K.diagonal(dim1=-2, dim2=-1).add_(1.5)
-    L = -K * squared.rsqrt()
-    L.diagonal(dim1=-2, dim2=-1).add_(1)
-    return L
+def _gram(W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`W W^T`, `P = W W^T - I` and `|P|_F`, one number a matrix."""
+    M = W @ W.mT
+    P = M.clone()
+    P.diagonal(dim1=-2, dim2=-1).sub_(1)
+    return M, P, torch.linalg.matrix_norm(P, keepdim=True)
 
 
 def _safe_step(d: Tensor, field: Tensor, attraction: float, eps: float) -> Tensor:
@@ -189,4 +186,4 @@ def _safe_step(d: Tensor, field: Tensor, attraction: float, eps: float) -> Tenso
     wide = working_dtype(field)
     g = torch.linalg.vector_norm(field, dim=(-2, -1), keepdim=True, dtype=wide).clamp_min(torch.finfo(wide).tiny)
     c = attraction * d.to(wide) * (1 - d.to(wide)) / g
-    return ((c + (c * c + (eps - d)).clamp_min(0).sqrt()) / g).clamp(max=1 / (2 * attraction))
+    return ((c + (c * c + (eps - d)).clamp_min(0).sqrt()) / g).clamp(0, 1 / (2 * attraction))

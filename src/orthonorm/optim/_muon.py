@@ -17,6 +17,8 @@ __all__ = ["StiefelMuon"]
 
 # A tangent part this many units of rounding small beside the gradient is rounding, and moves nothing.
 _NOISE = 100.0
+# What float32 and the iterations allow.
+_LEAST_TOLERANCE = 1e-3
 
 
 class StiefelMuon(MomentumOptimizer):
@@ -27,10 +29,10 @@ class StiefelMuon(MomentumOptimizer):
     `b <- mu T(b) + T(G)`, `W <- R_W(eta X)`,
     `X = argmin <b, X>` over `X W^T + W X^T = 0`, `|X|_2 <= 1`
 
-    `T` is the projection onto the tangent space at `W` and `R` the retraction; with Nesterov `T(G) + mu b` stands in the
-    last line instead of `b`. Every singular value of a step is at most `eta`, and most are `eta`: the learning rate is an angle in
-    radians, whatever the shape of the weight and the size of its gradient. So a weight does not stop by itself where
-    gradients become small: let the learning rate fall to 0.
+    `T` is the projection onto the tangent space at `W` and `R` the retraction; with Nesterov `T(G) + mu b` stands in
+    the last line instead of `b`. Every singular value of a step is at most `eta`, and most are `eta`: the learning rate
+    is an angle in radians, whatever the shape of the weight and the size of its gradient. So a weight does not stop by
+    itself where gradients become small: let the learning rate fall to 0.
 
     `X` is found by ascent on the dual problem, with the exact optimum enclosed: it is tangent and its spectral norm at
     most 1, both to rounding, and `-<b, X>` is within `tolerance` of the largest possible one, or as near as 100
@@ -47,7 +49,7 @@ class StiefelMuon(MomentumOptimizer):
         nesterov: look ahead; needs momentum.
         weight_decay: for groups with `manifold=False` only, where the whole step is that of `torch.optim.SGD`.
         retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
-        tolerance: how far from the steepest a direction may be, as a share of its slope.
+        tolerance: how far from the steepest a direction may be, as a share of its slope; from 0.001 to 1.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.
         stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
@@ -106,6 +108,8 @@ class StiefelMuon(MomentumOptimizer):
     def _check_options(self, options: dict[str, Any]) -> None:
         super()._check_options(options)
         check_number("tolerance", options["tolerance"])
+        if not _LEAST_TOLERANCE <= options["tolerance"] <= 1:
+            raise ValueError(f"tolerance must be from {_LEAST_TOLERANCE} to 1, got {options['tolerance']}")
         if options["retraction"] not in RETRACTIONS:
             raise ValueError(f"retraction must be one of {sorted(RETRACTIONS)}, got {options['retraction']!r}")
 

@@ -13,6 +13,8 @@ __all__ = ["steepest_tangent"]
 _ITERATIONS = 100
 # Singular values are smoothed by this share of their root mean square, first and from one iteration to the next.
 _FIRST_SMOOTHING, _SMOOTHING_FACTOR = 0.1, 0.9
+# For a square weight, where one iteration is enough.
+_LEAST_SMOOTHING = 1e-7
 
 
 def steepest_tangent(W: Tensor, D: Tensor, noise: Tensor, tolerance: float) -> Tensor:
@@ -31,10 +33,12 @@ def steepest_tangent(W: Tensor, D: Tensor, noise: Tensor, tolerance: float) -> T
     size = D.abs().amax((-2, -1), keepdim=True)
     D = torch.where(finite, D / size.clamp_min(torch.finfo(D.dtype).tiny), 0.0)
     C = D @ W.mT
-    N = torch.baddbmm(D, C, W, alpha=-1)
+    square = W.shape[-2] == W.shape[-1]
+    N = torch.zeros_like(D) if square else torch.baddbmm(D, C, W, alpha=-1)
     wide = working_dtype(W)
     # From N as it is stored: H divides by small singular values, and would make much of a rounding of Q.
-    turn, stretch = _solve((C - C.mT).to(wide) / 2, N.to(wide) @ N.to(wide).mT, tolerance)
+    Q = N.to(wide) @ N.to(wide).mT
+    turn, stretch = _solve((C - C.mT).to(wide) / 2, Q, tolerance, square)
     X = -project_tangent(W, torch.baddbmm(turn.to(W.dtype) @ W, stretch.to(W.dtype), N))
     return torch.where(finite, torch.where(size > noise, X, 0.0), torch.nan)
 
@@ -65,7 +69,7 @@ class _Found(NamedTuple):
 # Two things make it fast. Small singular values, whose weights are large, are smoothed: s_i^2 + (share * rms)^2 with a
 # share that falls (the candidate and the bound stay exact). And S is extrapolated as Nesterov does, from scratch where
 # it turns back. For n = d, N is zero, S = 0 is right at once, and X is minus the polar factor of A, times W.
-def _solve(A: Tensor, Q: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
+def _solve(A: Tensor, Q: Tensor, tolerance: float, square: bool) -> tuple[Tensor, Tensor]:
     """Return `T` and `H` of a batch, divided by the spectral norm of their X."""
     n = A.shape[-1]
     mean_square = (A.square().sum((-2, -1)) + Q.diagonal(dim1=-2, dim2=-1).sum(-1))[:, None] / n
@@ -74,7 +78,7 @@ def _solve(A: Tensor, Q: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
     found = _Found(S, S, S[:, 0, 0], torch.full_like(S[:, 0, 0], torch.inf))
     done = torch.zeros_like(found.slope, dtype=torch.bool)
     for k in range(_ITERATIONS):
-        share = max(_FIRST_SMOOTHING * _SMOOTHING_FACTOR**k, tolerance / 10)
+        share = _LEAST_SMOOTHING if square else max(_FIRST_SMOOTHING * _SMOOTHING_FACTOR**k, tolerance / 10)
         S_new, found = _reweight(A, Q, S, share**2 * mean_square, found, done)
         done = done | (found.slope >= (1 - tolerance) * found.bound)
         if bool(done.all()):

@@ -154,14 +154,15 @@ def test_the_size_of_a_gradient_does_not_matter(dtype: torch.dtype, size: float)
 @pytest.mark.parametrize("shape", [(20, 40), (40, 20), (30, 30)])
 def test_singular_values_of_a_step_are_at_most_the_learning_rate_in_float32(shape: tuple[int, int]):
     W = on_manifold(shape, dtype=torch.float32)
-    optimizer = StiefelMuon([W], 0.1, retraction="polar")
+    optimizer, norms = StiefelMuon([W], 0.1, retraction="polar"), []
     for step in range(5):
         before = W.detach().clone()
         W.grad = noise(shape, step, torch.float32)
         optimizer.step()
-        # Of W + 0.1 X the polar factor is nearer to W than 0.1 |X|_2.
-        assert torch.linalg.matrix_norm(W.detach() - before, 2) <= 0.1 * (1 + 1e-3)
-    assert torch.linalg.matrix_norm(W.detach() - before, 2) > 0.09
+        norms.append(torch.linalg.matrix_norm(W.detach() - before, 2).item())
+    # The polar factor of W + 0.1 X is nearer to W than 0.1 |X|_2.
+    assert max(norms) <= 0.1 * (1 + 1e-3)
+    assert min(norms) > 0.09
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

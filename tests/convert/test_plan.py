@@ -287,6 +287,17 @@ def test_what_the_conversion_refuses_stands_in_the_plan():
     plan = on.conversion_plan(model, None, lambda module, _: module is not model)
     assert [(weight.name, weight.layer) for weight in plan.refused] == [("1", "Bilinear"), ("2", "LayerNorm")]
     assert plan.refused[0].operations == 0
+    assert "2 of 5 weights are refused" in str(plan)
+    assert "are converted" not in str(plan)
+
+
+def test_the_plan_of_a_cell_says_how_to_unroll_it():
+    model = nn.Sequential(nn.GRUCell(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    cell = on.conversion_plan(model, None, lambda module, _: isinstance(module, nn.GRUCell))
+    assert "orthonorm.cached" in str(cell)
+    assert "orthonorm.cached" not in str(on.conversion_plan(model))
+    assert "input_weights=True" in why(cell, "0.weight_ih")
+    assert "filter_fn and input_weights=True" in why(on.conversion_plan(model), "0.weight_ih")
 
 
 class Experts(nn.Module):

@@ -106,7 +106,7 @@ def masked() -> None:
 
 
 def sparsifier() -> Any:
-    from torch.ao.pruning import WeightNormSparsifier
+    from torch.ao.pruning.sparsifier.weight_norm_sparsifier import WeightNormSparsifier
 
     return WeightNormSparsifier(sparsity_level=1.0, sparse_block_shape=(1, 4), zeros_per_block=2)
 

@@ -56,6 +56,7 @@ def spectral_above() -> None:
     W = weight_from(V.detach(), scale.detach())
     torch.testing.assert_close(layer.eval().weight, W / torch.linalg.matrix_norm(W, 2), rtol=1e-6, atol=1e-9)
     layer.weight.square().sum().backward()
+    assert V.grad is not None
     assert float(V.grad.abs().max()) > 0
     assert "_SpectralNorm" in on.inspect(layer).note
 
@@ -117,7 +118,7 @@ def older(function: Any) -> Any:
 
 
 def twice() -> None:
-    layer = on.fold(layer_of())
+    layer: Any = on.fold(layer_of())
     X = layer.weight.detach().clone()
     on.orthogonal_weight_norm(layer)
     assert_right(layer, X)

@@ -24,8 +24,7 @@ def quantized_in_training(scale: Any) -> Callable[[], None]:
             model.qconfig = quantization.get_default_qat_qconfig("fbgemm")
             training = quantization.prepare_qat(model)
             for _ in range(3):
-                output = training(x)
-            output.sum().backward()
+                training(x).sum().backward()
             twin = training[1]
             # V and g are those of the layer, and the step of an 8 bit weight is all that lies between.
             assert [type(value) for value in affected(twin)] == [nn.Parameter] * len(affected(layer))
@@ -77,7 +76,7 @@ def passed_over() -> None:
 
 def torchao_quantize(layer: nn.Module) -> Any:
     with deprecated():
-        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_  # pyright: ignore[reportMissingImports]
 
         model = nn.Sequential(copy.deepcopy(layer).float())
         quantize_(model, Int8WeightOnlyConfig())

@@ -367,4 +367,25 @@ LIBRARY: tuple[Fault, ...] = (
         "tensor.isinf().all()",
         "tests/parametrizations/test_without_values.py::test_what_was_never_filled_is_refused[None-forward]",
     ),
+    Fault(
+        "the stacks of experts are one block",
+        "orthonorm.convert:_experts",
+        "2",
+        "1",
+        "tests/convert/test_experts.py::test_case_29_a_filter_takes_each_expert_by_itself_gate_and_up_apart[mixtral]",
+    ),
+    Fault(
+        "an optimizer flattens a stack",
+        "orthonorm.optim:StiefelOptimizer.step",
+        "batches(params, group['group_size'], group['stacked'])",
+        "batches(params, group['group_size'])",
+        "tests/optim/test_stacked.py::test_a_stack_is_stepped_as_its_matrices_are[sgd-wide]",
+    ),
+    Fault(
+        "a released graph counts as a computation that waits",
+        "orthonorm.parametrizations:_waits",
+        "len(node.saved_tensors) > 0",
+        "True",
+        "tests/parametrizations/test_repeated_reads.py::test_other_loops_are_not_taken_for_it[accumulate]",
+    ),
 )

@@ -90,7 +90,7 @@ def _give_own_lists(model: nn.Module) -> None:
     for module in model.modules():
         lists = module._modules.get("parametrizations")
         if isinstance(lists, nn.ModuleDict) and id(lists) in seen:
-            module._modules["parametrizations"] = nn.ModuleDict(lists.items())
+            module._modules["parametrizations"] = nn.ModuleDict(dict(lists.items()))
         seen.add(id(lists))
 
 

@@ -148,7 +148,7 @@ _FUSED = ("qkv", "in_proj", "c_attn")
 
 def is_taken_by_default(module: nn.Module) -> bool:
     """Return whether a layer's type is one that `orthogonalize_` takes without a filter."""
-    return find_rule(module) is not None and not any(isinstance(module, kinds) for kinds in _LEFT)
+    return find_rule(module) not in (None, _experts) and not any(isinstance(module, kinds) for kinds in _LEFT)
 
 
 def why_type_is_left(module: nn.Module) -> str:

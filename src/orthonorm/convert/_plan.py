@@ -101,6 +101,8 @@ class ConversionPlan:
             f"A forward pass takes {_million(self.forward_operations) or '0'} Mflop with these weights for each "
             "sample, token or output pixel.",
         ]
+        if any(weight.layer.endswith("Cell") for weight in self.converted):
+            below.append("A recurrent cell computes its weight at every call: unroll it inside orthonorm.cached.")
         return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", *below])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from orthonorm._nearest_name import nearest_name
@@ -117,7 +118,7 @@ class StiefelOptimizer(Optimizer, ABC):
     # for, anew at each change. So dynamo breaks the graph at a step and runs it as it is. The function that it meets
     # is the outermost: torch would wrap `step` to run its hooks, and the wrapper would be traced. `_disable_dynamo` is
     # what torch's own optimizers use; `torch.compiler.disable` would import all of dynamo with this module.
-    @torch._disable_dynamo
+    @_disable_dynamo
     @Optimizer.profile_hook_step
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]

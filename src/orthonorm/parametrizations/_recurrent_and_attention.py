@@ -8,7 +8,7 @@ from weakref import ref
 import torch
 from torch import nn
 
-from ._cached import cached, weight_owners
+from .caching._cached import cached, weight_owners
 
 __all__ = ["adapt", "read_once", "restore"]
 

@@ -10,8 +10,8 @@ from torch.nn.utils import parametrize
 
 from orthonorm.functional._option_types import Grouping, MethodName, Precision, Tall
 
+from ._arguments import check_table, refuse_rewritten, refuse_unsaid_stack
 from ._assignment import adapt_assignment
-from ._module_checks import check_table, refuse_rewritten, refuse_unsaid_stack
 from ._options import Blocks, Initial, Options, Scale
 from ._recurrent_and_attention import adapt, read_once
 from ._reset_parameters import adapt_resets
@@ -61,6 +61,9 @@ def orthogonal_weight_norm(
     by itself, and a transposed convolution is brought to that form first. It is the kernel that is orthogonal, not the
     convolution as an operator. With `stacked=True` a parameter `(E, n, d)` is E matrices, each orthogonal by itself,
     with its own groups, blocks and scale.
+
+    The weight is computed at each read. Where a forward reads it many times, as an unrolled cell does, run that inside
+    `cached`, or call `register_cached(model)` once.
 
     Args:
         module: the module that owns the tensor.

@@ -18,10 +18,10 @@ from orthonorm.functional._precision import check_precision, in_float64, row_nor
 from orthonorm.functional._rows import as_rows, from_rows
 
 from ._arguments import check_stack, check_weight, refuse_sharded
-from ._cache import look_up
-from ._groups_in_words import groups_in_words, options_in_words
 from ._options import Options, split_rows
-from ._saved_options import note_options, warn_of_other_options
+from ._saved_options import groups_in_words, note_options, options_in_words, warn_of_other_options
+from .caching._cache import look_up
+from .caching._repeated_reads import RepeatedReads
 
 __all__ = ["OrthogonalWeightNorm"]
 
@@ -78,6 +78,7 @@ class OrthogonalWeightNorm(nn.Module):
         self.options: Options = options
         self.shape: tuple[int, ...] = tuple(weight.shape)
         self.label: str = label
+        self.reads: RepeatedReads = RepeatedReads()
         self.groups: int = len(weight) if stacked else groups
         self.stacked: bool = stacked
         self.transposed: bool = transposed

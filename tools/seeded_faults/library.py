@@ -179,8 +179,22 @@ LIBRARY: tuple[Fault, ...] = (
         "tests/optim/test_steps.py::test_adam_is_the_recursion_of_the_docstring",
     ),
     Fault(
+        "a step of Landing is as long as the learning rate",
+        "orthonorm.optim:_landing_step",
+        "_safe_step(d, field, attraction, _INSIDE * eps).clamp(max=lr).to(W.dtype)",
+        "torch.full_like(d, lr)",
+        "tests/optim/test_landing.py::test_no_step_is_so_long_that_it_leaves_the_distance",
+    ),
+    Fault(
+        "Muon's dual is not ascended",
+        "orthonorm.optim:_reweight",
+        "U @ (A * (s[:, :, None] - s[:, None, :]) / sums) @ U.mT",
+        "torch.zeros_like(S)",
+        "tests/optim/test_muon.py::test_the_direction_is_steepest",
+    ),
+    Fault(
         "decay reaches no Euclidean group",
-        "orthonorm.optim:StiefelSGD._euclidean_step",
+        "orthonorm.optim:MomentumOptimizer._euclidean_step",
         "group['weight_decay']",
         "0.0",
         "tests/optim/test_steps.py::test_euclidean_groups_are_torchs_bit_for_bit",

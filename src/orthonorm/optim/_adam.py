@@ -13,6 +13,7 @@ from orthonorm.functional.stiefel._retractions import RETRACTIONS
 
 from ._base import Params, StiefelOptimizer, check_number
 from ._blocks import Blocks, grad_of
+from ._momentum import learning_rate
 
 __all__ = ["StiefelAdam"]
 
@@ -137,8 +138,7 @@ class StiefelAdam(StiefelOptimizer):
         steps = [state["step"].item() for state in states]
         first = W.new_tensor([1 - beta1**t for t in steps])
         second = W.new_tensor([1 - beta2**t for t in steps])
-        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
-        rate = -lr / (first * ((v / second).sqrt() + group["eps"]))
+        rate = -learning_rate(group) / (first * ((v / second).sqrt() + group["eps"]))
         step = RETRACTIONS[group["retraction"]](W, m, rate[:, None, None])
         blocks.scatter(blocks.params, step)
 

@@ -49,7 +49,7 @@ class StiefelOptimizer(Optimizer, ABC):
                 "manifold=False and there is none (a weight with orthonormal rows has a constant "
                 "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
             )
-        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4)
+        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4, eps=self._eps)
         self._constructing = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -90,10 +90,14 @@ class StiefelOptimizer(Optimizer, ABC):
                 check_weight(param, added["group_size"], self._takes_shards, added["stacked"])
             # The constructor moves weights when all of its groups are checked.
             if not self._constructing:
-                put_on_manifold([added], type(self).__name__, stacklevel=3)
+                put_on_manifold([added], type(self).__name__, stacklevel=3, eps=self._eps)
         except BaseException:
             self.param_groups.pop()
             raise
+
+    def _eps(self, group: dict[str, Any]) -> float:
+        """How far from the manifold the weights of a group may start."""
+        return 0.0
 
     def _check_options(self, options: dict[str, Any]) -> None:
         for name in ("manifold", "stacked"):
@@ -105,7 +109,8 @@ class StiefelOptimizer(Optimizer, ABC):
         for name in ("lr", "weight_decay"):
             check_number(name, options[name])
         if options["manifold"]:
-            check_pair(options["metric"], options["retraction"])
+            if "metric" in options:
+                check_pair(options["metric"], options["retraction"])
             check_group_arguments(options["group_size"], "balanced")
 
     # Note [a step is left out of compiled graphs]

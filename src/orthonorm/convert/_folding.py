@@ -44,8 +44,8 @@ def fold_(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if a weight carries a further parametrization besides ours, or is sharded among ranks; nothing is
-            changed then.
+        ValueError: if a weight carries a further parametrization besides ours, is sharded among ranks, has its values
+            elsewhere than V (accelerate's offload) or has never received any; nothing is changed then.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -68,12 +68,30 @@ def fold_(model: nn.Module) -> nn.Module:
                 "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."
             )
     homes = _homes(model)
+    _give_own_lists(model)
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]
+    for (key, module, name, _), value in zip(found, values, strict=True):
+        if free_matrix(module, name).is_meta != value.is_meta:
+            raise ValueError(
+                f"V of {key} is on the meta device while its values lie elsewhere, as where accelerate has offloaded "
+                "them, so the weight cannot take its place. Load the file into a model on the CPU and fold that, or "
+                "undo an offload from memory (accelerate.hooks.remove_hook_from_submodules) first."
+            )
     for (_, module, name, owner), value in zip(found, values, strict=True):
         _fold_weight(module, name, homes[id(module), name], value)
         _move_before(module._parameters, name, owner.followers)
     return model
+
+
+def _give_own_lists(model: nn.Module) -> None:
+    """Let no two modules share one `parametrizations` (`b.parametrizations = a.parametrizations`), which is emptied."""
+    seen: set[int] = set()
+    for module in model.modules():
+        lists = module._modules.get("parametrizations")
+        if isinstance(lists, nn.ModuleDict) and id(lists) in seen:
+            module._modules["parametrizations"] = nn.ModuleDict(dict(lists.items()))
+        seen.add(id(lists))
 
 
 def _homes(model: nn.Module) -> dict[tuple[int, str], nn.Parameter]:
@@ -98,6 +116,7 @@ def _fold_weight(module: nn.Module, name: str, home: nn.Parameter, value: Tensor
     give_own_class(module)  # without it, folding a copy would break the model that it was copied from
     parametrize.remove_parametrizations(module, name, leave_parametrized=False)
     module._parameters[name] = home
+    home.__class__ = nn.Parameter  # on the meta device V is of a class of its own
     with torch.no_grad():
         home.copy_(value)
     if not parametrize.is_parametrized(module):

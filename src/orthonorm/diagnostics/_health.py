@@ -168,7 +168,8 @@ def _problems_of(layer: LayerReport, first: float) -> Iterator[str]:
     if not (math.isfinite(layer.error) and math.isfinite(layer.v_norm)):
         yield (
             f"{layer.weight} is not finite: V holds NaN or infinity, and so does its group of W. Look at the loss and "
-            "the gradients of the step before, then load the last checkpoint."
+            "the gradients of the step before, then load the last checkpoint. A V that no loader has filled is NaN, "
+            "too: load the file into the plain model, and convert that."
         )
         return
     if layer.error > _LOST_ERROR and layer.condition_number < _LOST_CONDITION:

@@ -19,7 +19,7 @@ from ._collectives import Collective, all_to_all, average_gradient
 from ._divide import BUCKET_MIB, check_bucket
 from ._exchange import DividedWeightNorm, Exchange, Member, Precision, install
 from ._row_transfers import Moves, where_most_rows_are
-from ._shared_weights import check_group, check_same_everywhere, describe, find_members
+from ._shared_weights import check_group, check_same_everywhere, describe, find_members, has_plain_rows
 
 __all__ = ["shard_", "sharded_params"]
 
@@ -38,8 +38,8 @@ def shard_(
 
     Call it on every rank after `orthogonalize_`, before `fully_shard` and before building the optimizer; values are
     those of the mesh's first rank. The weights and their gradients are those of one process. Weights whose rows are no
-    rows of the tensor (transposed convolutions, embeddings with a padding row) are left to `fully_shard`, which gathers
-    their V.
+    rows of the tensor (transposed convolutions, stacks, embeddings with a padding row) are left to `fully_shard`, which
+    gathers their V.
 
     Args:
         model: a model with orthogonal weights, with values, on the mesh's device.
@@ -81,11 +81,11 @@ def shard_(
             "as in mesh['shard']; replicas over another one are not supported."
         )
     group = check_group("shard_", mesh.get_group())
-    members = [member for member in find_members(model, "shard_") if all(map(_has_plain_rows, member.owners))]
+    members = [member for member in find_members(model, "shard_") if all(map(has_plain_rows, member.owners))]
     if not members:
         raise ValueError(
-            "no orthogonal weight of this model can be sharded on rows: transposed convolutions and embeddings with a "
-            "padding row keep theirs elsewhere. Leave the model to fully_shard alone."
+            "no orthogonal weight of this model can be sharded on rows: transposed convolutions, stacks and embeddings "
+            "with a padding row keep theirs elsewhere. Leave the model to fully_shard alone."
         )
     weights = [describe(member.key, member.owners[0], member.V) for member in members]
     check_same_everywhere(weights, group, members[0].V.device)
@@ -133,10 +133,6 @@ def sharded_params(model: nn.Module) -> set[nn.Parameter]:
     if not found:
         raise ValueError(f"this {type(model).__name__} has no sharded free matrix. Call shard_ on it first.")
     return found
-
-
-def _has_plain_rows(owner: Any) -> bool:
-    return not owner.transposed and owner.constant_row is None
 
 
 def _distribute(model: nn.Module, members: Sequence[Member], mesh: DeviceMesh) -> None:

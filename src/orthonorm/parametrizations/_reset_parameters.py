@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ._cache import write_count
+from ._without_values import stop_waiting
+from .caching._cache import write_count
 
 __all__ = ["adapt_resets"]
 
@@ -29,6 +30,8 @@ def _resetting(method: str) -> Callable[..., Any]:
     def _reset(module: nn.Module, *args: Any, **options: Any) -> Any:
         with torch.no_grad():
             lists = dict(module.parametrizations.items())  # type: ignore[union-attr, operator]
+            for entry in lists.values():
+                stop_waiting(entry[0])
             weights = {name: _Watched(entry()) for name, entry in lists.items()}
             free = {name: _Watched(entry.original) for name, entry in lists.items() if entry.is_tensor}
             with _read_as(module, {name: watched.tensor for name, watched in weights.items()}):

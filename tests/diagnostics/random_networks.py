@@ -126,7 +126,8 @@ def network(seed: int) -> tuple[nn.Sequential, tuple[int, ...]]:
             y = body(x)
         except (RuntimeError, ValueError):  # too small an input for it
             continue
-        if not 0 < y.numel() <= MOST_NUMBERS:
+        # A dilated max pooling may see padding alone: the output is then -inf, and torch's backward writes elsewhere.
+        if not 0 < y.numel() <= MOST_NUMBERS or not bool(y.isfinite().all()):
             continue
         if y.shape == x.shape and draw.random() < 0.3:
             body = Residual(nn.Sequential(body))

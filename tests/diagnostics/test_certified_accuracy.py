@@ -23,7 +23,7 @@ def test_a_certificate_reaches_as_far_as_the_boundary_of_a_linear_classifier():
 def test_the_boundary_itself_is_not_certified():
     # sqrt 2 is no float: the margin must be above the product, not above what it is rounded to.
     logits = torch.tensor([[math.sqrt(2), 0.0], [1.0, 1.0]], dtype=torch.float64)
-    assert on.certified_accuracy(logits, torch.tensor([0, 0]), 1.0, 1.0) == 0
+    assert on.certified_accuracy(logits, torch.tensor([0, 0]), 1, 1) == 0
     assert on.certified_accuracy(logits, torch.tensor([0, 0]), 0.0, 1.0) == 0.5
 
 

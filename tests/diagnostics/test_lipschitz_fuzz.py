@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import orthonorm as on
 from diagnostics.random_networks import constants, in_exact_weights_, network
 
-ROUNDING = 1 + 1e-10
+ROUNDING = 1 + 1e-13
 """Of what is measured, in float64."""
 
 
@@ -61,5 +61,5 @@ def test_no_random_network_is_above_its_bound():
 @pytest.mark.parametrize("block", range(20))
 def test_no_network_of_ten_thousand_is_above_its_bound(block: int):
     found = [tightness(seed) for seed in range(1000 + 500 * block, 1500 + 500 * block)]
-    print(f"largest ratio to the bound: {max(found):.15f}")
+    print(f"largest ratio to the bound: 1 + {max(found) - 1:.1e}")
     assert max(found) > 0.999

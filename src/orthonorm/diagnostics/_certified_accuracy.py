@@ -16,7 +16,7 @@ __all__ = ["certified_accuracy"]
 
 
 def certified_accuracy(
-    logits: Float[Tensor, "batch classes"], labels: Integer[Tensor, " batch"], radius: float, bound: float
+    logits: Float[Tensor, "batch classes"], labels: Integer[Tensor, " batch"], radius: float | int, bound: float | int
 ) -> float:
     r"""Return the share of samples whose right answer no change of the input by at most `radius` can alter.
 

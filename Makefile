@@ -14,7 +14,7 @@ WORKERS = 2
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 # The tracer of torch.compile cannot follow the wrappers that enforce shapes and types.
 PLAIN = ORTHONORM_TYPECHECK=0 $(PYTEST)
-GALLERY = propagation spectra filters robustness deep wgan_gp fine_tune gallery
+GALLERY = propagation spectra filters robustness lipschitz deep wgan_gp fine_tune gallery
 
 help: ## List the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'

@@ -40,6 +40,14 @@ def some_strengths(record: dict[str, Any]) -> Rows:
     return {method: {column: row[column] for column in columns} for method, row in record["figures"].items()}
 
 
+def without_curve(record: dict[str, Any]) -> Rows:
+    """Return what was measured at the radii of the attack; the picture shows the curve."""
+    return {
+        method: {column: value for column, value in row.items() if not column.startswith("curve")}
+        for method, row in record["figures"].items()
+    }
+
+
 def every_rate(record: dict[str, Any]) -> Rows:
     """Return each method at its best rate, and its test error at every rate."""
     rows = record["figures"]
@@ -51,6 +59,7 @@ def every_rate(record: dict[str, Any]) -> Rows:
 
 ROWS: dict[str, Callable[[dict[str, Any]], Rows]] = {
     "deep": every_rate,
+    "lipschitz": without_curve,
     "propagation": deepest_networks,
     "robustness": some_strengths,
     "wgan-gp": lambda record: record["critics"],

@@ -1,6 +1,7 @@
 """Orthogonal weights for any PyTorch network, with exact gradients."""
 
 from . import functional as functional
+from ._max_min import MaxMin as MaxMin
 from .convert import ConversionPlan as ConversionPlan
 from .convert import OLMConfig as OLMConfig
 from .convert import OrthogonalConfig as OrthogonalConfig
@@ -14,14 +15,17 @@ from .convert import param_groups as param_groups
 from .convert import register_norm_keeping as register_norm_keeping
 from .convert import renormalize_ as renormalize_
 from .diagnostics import Inspection as Inspection
+from .diagnostics import LayerBound as LayerBound
 from .diagnostics import LayerOperator as LayerOperator
 from .diagnostics import LayerReport as LayerReport
 from .diagnostics import LayerSignal as LayerSignal
+from .diagnostics import LipschitzBound as LipschitzBound
 from .diagnostics import OrthogonalityHook as OrthogonalityHook
 from .diagnostics import OrthogonalityWarning as OrthogonalityWarning
-from .diagnostics import chain_norm as chain_norm
+from .diagnostics import certified_accuracy as certified_accuracy
 from .diagnostics import inspect as inspect
 from .diagnostics import inspect_file as inspect_file
+from .diagnostics import lipschitz_bound as lipschitz_bound
 from .diagnostics import operator_norms as operator_norms
 from .diagnostics import orthogonality_error as orthogonality_error
 from .diagnostics import signal_propagation as signal_propagation

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import orthonorm as on
-from orthonorm.diagnostics._lipschitz_constants import lipschitz_constant
 from orthonorm.functional._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
 
 
@@ -126,103 +125,10 @@ def weight(*shape: int) -> Tensor:
     return torch.zeros(shape)
 
 
-def chain() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2), nn.Flatten(), nn.Linear(12, 5)
-    )
-
-
-def test_the_norm_of_a_chain_of_layers_lies_between_the_bounds():
-    layers = [module for module in chain() if not isinstance(module, nn.ReLU)]
-    model = on.orthogonalize_(nn.Sequential(*layers).double(), None, lambda m, _: isinstance(m, nn.Linear | nn.Conv2d))
-    x = torch.zeros(1, 2, 5, 5, dtype=torch.float64)
-    norm = float(torch.linalg.matrix_norm(dense(lambda v: model(v) - model(x), (2, 5, 5)).detach(), 2))
-    found = on.chain_norm(model, x)
-    assert 0.99 * norm < found.lower <= norm * (1 + 1e-12) <= found.upper * (1 + 2e-12)
-    assert all(module.training for module in model.modules())
-
-
-def test_a_chain_with_activations_is_bounded_too():
-    model = chain().double()
-    found = on.chain_norm(model, torch.zeros(1, 2, 5, 5, dtype=torch.float64))
-    rows = on.operator_norms(model, torch.zeros(1, 2, 5, 5, dtype=torch.float64))
-    assert found.upper == pytest.approx(math.prod(row.upper for row in rows))
-    x = torch.randn(2000, 2, 5, 5, dtype=torch.float64)
-    y = x + 1e-3 * torch.randn_like(x)
-    ratio = float(((model(x) - model(y)).detach().norm(dim=1) / (x - y).flatten(1).norm(dim=1)).max())
-    assert ratio < found.upper
-    assert 0 < found.lower < found.upper
-
-
-def test_the_lower_bound_of_a_chain_is_no_more_than_its_constant():
-    # relu(x) - relu(-x) = x, whereas the two layers alone make 2 x; of leaky_3(x) - leaky_3(-x) = 4 x zero is a kink.
-    split, join = nn.Linear(1, 2, bias=False), nn.Linear(2, 1, bias=False)
-    with torch.no_grad():
-        split.weight.copy_(torch.tensor([[1.0], [-1.0]]))
-        join.weight.copy_(torch.tensor([[1.0, -1.0]]))
-    found = [on.chain_norm(nn.Sequential(split, f, join), weight(1, 1)) for f in (nn.ReLU(), nn.LeakyReLU(3.0))]
-    assert [row.lower for row in found] == pytest.approx([1.0, 4.0])
-    assert [row.upper for row in found] == pytest.approx([2.0, 6.0])
-
-
 def times_two(dim: int = 6) -> nn.Linear:
     layer = nn.Linear(dim, dim, bias=False)
     nn.init.eye_(layer.weight).data.mul_(2)
     return layer
-
-
-def test_a_layer_that_stands_in_a_chain_twice_counts_twice():
-    layer, inner = times_two(), nn.Sequential(times_two())
-    found = on.chain_norm(nn.Sequential(layer, inner, nn.Identity(), layer), weight(1, 6))
-    assert (found.lower, found.upper) == pytest.approx((8, 8))
-    conv = nn.Conv1d(1, 1, 3)  # of another size each time
-    model = nn.Sequential(conv, conv).double()
-    norm = float(torch.linalg.matrix_norm(dense(lambda v: model(v) - model(0 * v), (1, 7)).detach(), 2))
-    found = on.chain_norm(model, weight(1, 1, 7).double())
-    assert 0.99 * norm < found.lower <= norm * (1 + 1e-12) <= found.upper * (1 + 2e-12)
-
-
-def test_one_layer_is_a_chain():
-    found = on.chain_norm(times_two(), weight(1, 6))
-    assert (found.layer, found.lower, found.upper) == ("chain", pytest.approx(2), pytest.approx(2))
-
-
-def learned(slopes: list[float]) -> nn.PReLU:
-    layer = nn.PReLU(len(slopes))
-    layer.weight.data.copy_(torch.tensor(slopes))
-    return layer
-
-
-ACTIVATIONS: dict[str, nn.Module] = {
-    "ReLU": nn.ReLU(), "ReLU6": nn.ReLU6(), "Hardtanh": nn.Hardtanh(-2, 5), "Tanh": nn.Tanh(), "Sigmoid": nn.Sigmoid(),
-    "LeakyReLU(0.1)": nn.LeakyReLU(0.1), "LeakyReLU(3)": nn.LeakyReLU(3.0), "LeakyReLU(-2)": nn.LeakyReLU(-2.0),
-    "PReLU(0.25)": nn.PReLU(), "PReLU(-1.7)": nn.PReLU(init=-1.7), "RReLU": nn.RReLU(0.5, 3.5), "SELU": nn.SELU(),
-    "ELU": nn.ELU(), "ELU(4)": nn.ELU(4.0), "ELU(-2)": nn.ELU(-2.0), "CELU(3)": nn.CELU(3.0), "CELU(0.2)": nn.CELU(0.2),
-    "GELU": nn.GELU(), "GELU of tanh": nn.GELU(approximate="tanh"), "SiLU": nn.SiLU(), "Mish": nn.Mish(),
-    "Hardswish": nn.Hardswish(), "Hardsigmoid": nn.Hardsigmoid(), "Softsign": nn.Softsign(),
-    "LogSigmoid": nn.LogSigmoid(), "Softplus": nn.Softplus(), "Softplus(3)": nn.Softplus(3.0, 25.0),
-    "Softshrink": nn.Softshrink(1.0), "Tanhshrink": nn.Tanhshrink(), "Hardshrink(0)": nn.Hardshrink(0.0),
-    "Threshold": nn.Threshold(0.5, 0.5), "Dropout": nn.Dropout(0.9), "AlphaDropout": nn.AlphaDropout(0.9),
-    "Identity": nn.Identity(),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS)
-def test_the_constant_of_an_activation_is_its_steepest_slope(activation: nn.Module):
-    constant = lipschitz_constant(activation)
-    x = torch.linspace(-30, 30, 600_001, dtype=torch.float64)
-    with torch.no_grad():
-        y = activation.double().eval()(x)
-    steepest = float((y.diff().abs() / x.diff()).max())
-    assert steepest == pytest.approx(constant, rel=2e-4)
-    assert constant is not None
-    assert steepest <= constant * (1 + 1e-9)
-
-
-def test_the_steepest_of_learned_slopes_counts_in_the_chain():
-    layer = times_two(3)
-    assert on.chain_norm(nn.Sequential(layer, learned([0.2, -5.0, 3.0])), weight(1, 3)).upper == pytest.approx(10)
-    assert math.isnan(on.chain_norm(nn.Sequential(layer, learned([0.2, math.nan, 3.0])), weight(1, 3)).upper)
 
 
 class ByName(nn.Module):
@@ -246,35 +152,32 @@ def test_a_weight_that_is_not_finite_has_a_norm_of_nan_and_hides_no_other(bad: f
     rows = on.operator_norms(model, weight(1, 2, 6))
     assert [(row.layer, row.how) for row in rows] == [("0", "not finite"), ("1", "fft"), ("2", "not finite")]
     assert [math.isnan(row.lower) and math.isnan(row.upper) for row in rows] == [True, False, True]
-    found = on.chain_norm(model, weight(1, 2, 6))
-    assert math.isnan(found.lower)
-    assert math.isnan(found.upper)
     assert math.isnan(linear_map_norm(lambda x: bad * x, weight(3)))
 
 
 def test_norms_are_found_in_inference_mode():
     x = torch.zeros(1, 4, 5)
     model = nn.Sequential(on.OrthogonalConv1d(4, 4, 3, padding=1), nn.SiLU(), nn.ConvTranspose1d(4, 3, 3))
-    expected = on.operator_norms(model, x), on.chain_norm(model, x)
+    expected = on.operator_norms(model, x)
     with torch.inference_mode():
-        assert (on.operator_norms(model, x), on.chain_norm(model, x)) == expected
+        assert on.operator_norms(model, x) == expected
         assert on.operator_norms(nn.Conv1d(4, 4, 3), torch.zeros(1, 4, 5))[0].lower > 0
 
 
 def test_norms_are_found_whatever_the_default_device():
     model = nn.Sequential(on.OrthogonalConv1d(4, 4, 3, padding=1), nn.SiLU(), nn.Conv1d(4, 3, 3))
     x = torch.zeros(1, 4, 5)
-    expected = on.operator_norms(model, x), on.chain_norm(model, x)
+    expected = on.operator_norms(model, x)
     with torch.device("meta"):
-        assert (on.operator_norms(model, x), on.chain_norm(model, x)) == expected
+        assert on.operator_norms(model, x) == expected
 
 
 @pytest.mark.parametrize("dim", range(2, 12))
 def test_round_off_leaves_the_bounds_in_order(dim: int):
     for layer in (nn.Linear(dim, dim), nn.Conv1d(dim, dim, 1)):
         x = torch.zeros(1, dim) if isinstance(layer, nn.Linear) else torch.zeros(1, dim, 3)
-        for found in (on.chain_norm(layer, x), *on.operator_norms(layer, x)):
-            assert found.lower <= found.upper
+        (found,) = on.operator_norms(layer, x)
+        assert found.lower <= found.upper
 
 
 @pytest.mark.nightly
@@ -283,14 +186,13 @@ def test_round_off_leaves_the_bounds_in_order(dim: int):
 def test_a_compiled_model_that_has_run_has_the_norms_of_the_model(method: bool):
     plain = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))
     x = torch.randn(3, 6)
-    expected = on.operator_norms(plain, x), on.chain_norm(plain, x)
+    expected = on.operator_norms(plain, x)
     model: Any = plain if method else torch.compile(plain, backend="aot_eager")
     if method:
         plain.compile(backend="aot_eager")
     with torch.no_grad():
         model.eval()(x)
-    assert (on.operator_norms(model, x), on.chain_norm(model, x)) == expected
-    assert on.chain_norm(nn.Sequential(model), x) == expected[1]
+    assert on.operator_norms(model, x) == expected
 
 
 def test_the_global_random_state_is_left_alone():
@@ -299,23 +201,9 @@ def test_the_global_random_state_is_left_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-class Block(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-class Adapted(nn.Linear):
-    def forward(self, input: Tensor) -> Tensor:
-        return 2 * super().forward(input)
-
-
 class Bypassed(ByName):
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.layer.weight)
-
-
-def after_a_layer(module: nn.Module) -> Callable[[], object]:
-    return lambda: on.chain_norm(nn.Sequential(nn.Linear(2, 2), module), weight(1, 2))
 
 
 WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
@@ -343,20 +231,6 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "Use 'zeros' or 'circular'",
     ),
-    "chain": (
-        lambda: on.chain_norm(nn.Sequential(nn.BatchNorm1d(2)), weight(1, 2)),
-        TypeError,
-        "got '0', a BatchNorm1d",
-    ),
-    "pooling": (after_a_layer(nn.MaxPool1d(2)), TypeError, "got '1', a MaxPool1d"),
-    "not entry by entry": (after_a_layer(nn.Softmax(1)), TypeError, "got '1', a Softmax"),
-    "another forward": (after_a_layer(Adapted(2, 2)), TypeError, "got '1', a Adapted"),
-    "a block": (lambda: on.chain_norm(Block(), weight(1, 2)), TypeError, "got 'the model', a Block"),
-    "a chain without a layer": (lambda: on.chain_norm(nn.Sequential(nn.ReLU()), weight(1, 2)), ValueError, "no Linear"),
-    "a jump": (after_a_layer(nn.Hardshrink()), ValueError, r"1, a Hardshrink\(0.5\), jumps .* use a continuous"),
-    "a threshold": (after_a_layer(nn.Threshold(0.0, 1.0)), ValueError, "Threshold.*jumps"),
-    "a low threshold": (after_a_layer(nn.Softplus(1.0, 2.0)), ValueError, "Softplus.*jumps"),
-    "an exponential": (after_a_layer(nn.CELU(-1.0)), ValueError, "CELU.*grows without limit"),
     "layers that do not run": (
         lambda: on.operator_norms(Bypassed(), weight(1, 6)),
         ValueError,
@@ -371,7 +245,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 
 
 @pytest.mark.usefixtures("unenforced")
-@pytest.mark.parametrize("measure", [on.operator_norms, on.chain_norm, on.signal_propagation])
+@pytest.mark.parametrize("measure", [on.operator_norms, on.signal_propagation])
 def test_what_is_no_module_is_refused(measure: Any):
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module; got int"):
         measure(5, weight(2, 2))
@@ -387,17 +261,3 @@ def test_wrong_inputs(call: Callable[[], object], exception: type[Exception], me
 def test_a_layer_without_outputs_has_the_norm_zero():
     (row,) = on.operator_norms(nn.Sequential(nn.Linear(5, 0)), torch.randn(2, 5))
     assert (row.lower, row.upper, row.how) == (0.0, 0.0, "empty")
-
-
-def test_a_chain_bounds_each_convolution_at_the_size_that_reaches_it():
-    chain = nn.Sequential(nn.Conv2d(3, 3, 3, stride=2), nn.ReLU(), nn.Conv2d(3, 2, 3), nn.Tanh())
-    x = torch.randn(1, 3, 11, 9)
-    first, second = on.operator_norms(chain, x)
-    assert on.chain_norm(chain, x).upper == pytest.approx(first.upper * second.upper, rel=1e-9)
-
-
-def test_the_derivative_of_a_chain_is_taken_with_its_biases():
-    first = nn.Linear(3, 4)
-    chain = nn.Sequential(first, nn.ReLU(), nn.Linear(4, 2))
-    nn.init.constant_(first.bias, -1e3)  # nothing gets through near the point
-    assert on.chain_norm(chain, torch.randn(1, 3)).lower == 0.0

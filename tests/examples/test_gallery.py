@@ -86,6 +86,31 @@ def test_an_orthogonal_network_has_norm_1_and_fgsm_moves_each_pixel_by_eps(tmp_p
     assert script.attack(network, (x, torch.tensor([1])), 0.1).tolist() == [pytest.approx([0.4, 0.85, 0.0])]
 
 
+def test_certificates_of_the_smallest_networks_hold_under_attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    script = example("lipschitz")
+    for name, values in {"TEMPERATURES": (1.0,), "RATES": (0.1,), "STRENGTHS": (0.1,)}.items():
+        monkeypatch.setattr(script, name, values)
+    script.main(steps=3, seeds=(0,), out=tmp_path)
+    figures = made(tmp_path, "lipschitz")["figures"]
+    for row in figures.values():
+        assert row["broken certificates"] == 0
+        for radius in script.RADII:
+            certified, attacked = row[f"certified at {radius}, %"], row[f"attacked at {radius}, %"]
+            assert certified <= attacked <= 100 - row["test error, %"]
+    assert figures["orthogonal"]["bound"] == pytest.approx(1, abs=1e-5)
+    assert figures["spectral_norm"]["bound"] == pytest.approx(1, abs=1e-3)
+
+
+def test_the_attack_of_a_linear_network_goes_as_far_as_it_may_in_the_worst_direction():
+    script = example("lipschitz")
+    network = torch.nn.Linear(2, 2, bias=False)
+    network.load_state_dict({"weight": torch.eye(2)})  # the margin is x_0 - x_1, and falls fastest along (-1, 1)
+    x, y = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
+    attacked = script.attack(network, x, y, 0.5)
+    assert (attacked - x)[0].tolist() == pytest.approx([-0.5 / 2**0.5, 0.5 / 2**0.5])
+    assert script.margins(network(attacked), y).tolist() == pytest.approx([1 - 0.5 * 2**0.5])
+
+
 def test_deep_orthogonal_layers_stay_orthogonal_and_the_best_rate_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -126,6 +151,13 @@ def signal(activation: str, start: str, quantity: str) -> float:
 
 def spectrum(start: str, quantity: str) -> float:
     return at("spectra", "figures", start, quantity)
+
+
+CERTIFIED = at("lipschitz", "figures")
+
+
+def certified(method: str, quantity: str) -> float:
+    return CERTIFIED[method][quantity]
 
 
 def by_error(quantity: str) -> list[str]:
@@ -260,6 +292,34 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
             row["test error, %"] <= min(method[rate]["test error, %"] for method in at("deep", "rates").values())
             for rate, row in at("deep", "rates", "OLM").items()
         ),
+    ),
+    (
+        "The plain one has the lowest test error and next to no certified answers. Of the other three, the orthogonal",
+        lambda: sorted(CERTIFIED, key=lambda method: certified(method, "test error, %"))[:2] == ["plain", "orthogonal"]
+        and all(
+            max(CERTIFIED, key=lambda method: certified(method, quantity)) == "orthogonal"
+            and certified("plain", quantity) < 10
+            for quantity in ("certified at 0.5, %", "certified at 1.0, %")
+        ),
+    ),
+    (
+        "the attack finds hardly more wrong answers than the bound leaves open, while the plain",
+        lambda: all(
+            certified("orthogonal", f"attacked at {r}, %") - certified("orthogonal", f"certified at {r}, %") < 0.5
+            and certified("plain", f"attacked at {r}, %") - certified("plain", f"certified at {r}, %") > 30
+            for r in ("0.5", "1.0")
+        ),
+    ),
+    (
+        "A penalty comes within ten points of the orthogonal network, and `spectral_norm`",
+        lambda: all(
+            certified("spectral_norm", q) < certified("penalty", q) > certified("orthogonal", q) - 10
+            for q in ("certified at 0.5, %", "certified at 1.0, %")
+        ),
+    ),
+    (
+        "No attack broke a certificate",
+        lambda: all(certified(method, "broken certificates") == 0 for method in CERTIFIED),
     ),
     (
         "At the largest rate both plain starts that learn diverged in some seed.",

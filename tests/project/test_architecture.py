@@ -23,16 +23,35 @@ REPRODUCTION = tomllib.loads((ROOT / "reproduction/pyproject.toml").read_text())
 LIBRARY: dict[str, set[str]] = {
     "functional": set(),
     "_nearest_name": set(),
+    "_max_min": set(),
     "parametrizations": {"functional", "_nearest_name"},
     "layers": {"functional", "parametrizations", "_nearest_name"},
     "convert": {"functional", "parametrizations", "_nearest_name"},
     "optim": {"functional", "_nearest_name"},
-    "diagnostics": {"functional", "parametrizations", "convert", "_nearest_name"},
-    "integrations": {"functional", "parametrizations", "convert", "diagnostics", "_nearest_name"},
+    "diagnostics": {"functional", "parametrizations", "convert", "_max_min", "_nearest_name"},
+    "integrations": {"functional", "parametrizations", "convert", "diagnostics", "_max_min", "_nearest_name"},
     "distributed": {"functional", "parametrizations", "optim", "_nearest_name"},
-    "cli": {"functional", "parametrizations", "convert", "diagnostics", "distributed", "optim", "_nearest_name"},
-    "__init__": {"functional", "parametrizations", "layers", "convert", "optim", "diagnostics", "_nearest_name"},
-}
+    "cli": {
+        "functional",
+        "parametrizations",
+        "convert",
+        "diagnostics",
+        "distributed",
+        "optim",
+        "_max_min",
+        "_nearest_name",
+    },
+    "__init__": {
+        "functional",
+        "parametrizations",
+        "layers",
+        "convert",
+        "optim",
+        "diagnostics",
+        "_max_min",
+        "_nearest_name",
+    },
+}  # fmt: skip
 
 # The parts of the reproduction, and which of each other they may reach, directly or through any module between them.
 # A report needs records only, and those hold the run that they are of.

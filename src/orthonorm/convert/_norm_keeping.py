@@ -65,8 +65,8 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TypeError(
-            "optimizer must keep no history of whole steps, which a rescaled V would not fit; got LBFGS. Take SGD, Adam "
-            "or AdamW."
+            "optimizer must keep no history of whole steps, which a rescaled V would not fit; got LBFGS. Take SGD, "
+            "Adam or AdamW."
         )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     norms = {

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
-__all__ = ["LAYERS", "as_written"]
+__all__ = ["LAYERS", "as_written", "evaluating"]
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 """The types that are looked at."""
@@ -35,3 +35,24 @@ def as_written(model: nn.Module) -> Iterator[nn.Module]:
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with torch.inference_mode(False), eager:
         yield getattr(model, "_orig_mod", model)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode and back, each module into the mode that it was in.
+
+    Examples:
+        >>> layer = nn.Dropout()
+        >>> with evaluating(layer):
+        ...     layer.training
+        False
+        >>> layer.training
+        True
+    """
+    training = [module for module in model.modules() if module.training]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module in training:
+            module.training = True

@@ -1,8 +1,7 @@
 """Layers as operators on whole inputs: what an orthogonal kernel does not promise, measured layer by layer."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +13,9 @@ from torch.nn import functional as F
 from orthonorm.functional._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
 from orthonorm.functional._precision import in_float64
 
-from ._forward_hooks import LAYERS, as_written
-from ._lipschitz_constants import lipschitz_constant
+from ._forward_hooks import LAYERS, as_written, evaluating
 
-__all__ = ["LayerOperator", "chain_norm", "operator_norms"]
+__all__ = ["LayerOperator", "operator_norms"]
 
 _Shapes = tuple[torch.Size, torch.Size]
 """Of the input and of the output of a layer."""
@@ -73,119 +71,9 @@ def operator_norms(
 
     Source: `orthonorm.functional._convolution_norms`.
     """
-    with as_written(model) as model, _evaluating(model):
+    with as_written(model) as model, evaluating(model):
         calls = _first_calls(model, inputs)
         return [_layer_operator(fqn, module, shapes, iterations) for fqn, (module, shapes) in calls.items()]
-
-
-def chain_norm(chain: nn.Module, inputs: Float[Tensor, "batch *rest"], *, iterations: int = 100) -> LayerOperator:
-    r"""Return bounds of a chain's Lipschitz constant: the product of its parts', and the norm of its derivative.
-
-    $$\|J(x)\| \le \operatorname{Lip}(f_L \circ \cdots \circ f_1) \le \prod_l \operatorname{Lip}(f_l)$$
-
-    J is the derivative at a fixed pseudo-random x, and its norm comes from power iteration. For a chain of linear
-    layers alone both bound the norm of its matrix. A layer that stands in the chain twice counts twice.
-
-    Args:
-        chain: Linear and convolution layers and activations in a row, in `Sequential`s; or one layer.
-        inputs: one batch; only its size matters.
-        iterations: steps of the power iteration.
-
-    Returns:
-        One entry with `layer="chain"`; the bounds are those of the chain in evaluation mode, without dropout.
-
-    Raises:
-        TypeError: if `chain` is not a module, or holds anything else (a normalization, a pooling, a shortcut, an
-            attention), for which no bound follows from its layers.
-        ValueError: if an activation jumps (`Hardshrink`), so that nothing bounds the chain; if it has no layer; as
-            `operator_norms` for a layer.
-
-    Examples:
-        >>> import torch, orthonorm as on
-        >>> chain = torch.nn.Sequential(on.OrthogonalLinear(8, 6), torch.nn.LeakyReLU(3.0), on.OrthogonalLinear(6, 4))
-        >>> round(on.chain_norm(chain, torch.zeros(1, 8)).upper, 5)
-        3.0
-
-    Source: the constant of a composition is at most the product of the constants.
-    """
-    with as_written(chain) as chain, _evaluating(chain):
-        steps = list(_steps("", chain))
-        constants = [_constant(fqn, module) for fqn, module in steps]
-        if all(constant is not None for constant in constants):
-            raise ValueError(f"this {type(chain).__name__} has no Linear or convolution layer to look at.")
-        upper, x = 1.0, inputs.detach()[:1].clone()
-        for (fqn, module), constant in zip(steps, constants, strict=True):
-            before = x.shape
-            with torch.no_grad():
-                x = module(x)
-            upper *= _upper(fqn, module, (before, x.shape))[0] if constant is None else constant
-        lower = _derivative_norm([module for _, module in steps], inputs[:1], iterations)
-    return LayerOperator("chain", min(lower, upper), upper, None, "product of the layers")
-
-
-def _steps(fqn: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield name and module of each step of a chain, through `Sequential`s in it; one that stands twice, twice."""
-    module = getattr(module, "_orig_mod", module)  # behind torch.compile
-    if type(module).forward is not nn.Sequential.forward:
-        yield fqn, module
-        return
-    for name, child in module._modules.items():
-        assert child is not None  # a Sequential calls each
-        yield from _steps(f"{fqn}.{name}" if fqn else name, child)
-
-
-# A class that derives from a layer and computes otherwise (an adapter added to it) is another operator.
-_FORWARDS = [
-    kind.forward
-    for kind in (
-        nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
-    )
-]  # fmt: skip
-
-
-def _constant(fqn: str, module: nn.Module) -> float | None:
-    """Return the Lipschitz constant of a step that is no layer; None for a layer."""
-    if isinstance(module, LAYERS) and type(module).forward in _FORWARDS:
-        return None
-    constant = lipschitz_constant(module)
-    if constant is None:
-        raise TypeError(
-            f"a chain is made of Linear, convolutions and activations of a known Lipschitz constant; got "
-            f"{fqn or 'the model'!r}, a {type(module).__name__}. Bound the parts before and after it by themselves."
-        )
-    if constant == math.inf:
-        raise ValueError(
-            f"{fqn}, a {module}, jumps or grows without limit, so no Lipschitz constant bounds the chain. Bound the "
-            "parts before and after it by themselves, or use a continuous activation."
-        )
-    return constant
-
-
-def _derivative_norm(modules: list[nn.Module], example: Tensor, iterations: int) -> float:
-    """Return a lower bound of the norm of a chain's derivative at a fixed pseudo-random point."""
-    # At zero, an obvious choice, activations have kinks, where automatic derivatives need not be any derivative.
-    generator = torch.Generator().manual_seed(1)
-    point = torch.randn(example.shape, generator=generator, dtype=torch.float64, device=generator.device).to(example)
-    with torch.enable_grad():
-        y = point.requires_grad_().clone()  # an activation may work in place
-        for module in modules:
-            y = _frozen(module, module.bias)(y) if isinstance(module, LAYERS) else module(y)
-    # The transposed derivative has the same norm.
-    return linear_map_norm(
-        lambda v: torch.autograd.grad(y, point, v, create_graph=True)[0], y.detach(), iterations=iterations
-    )
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode and back."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        model.eval()
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _first_calls(model: nn.Module, inputs: Tensor) -> dict[str, tuple[nn.Module, _Shapes]]:
@@ -219,7 +107,7 @@ def _layer_operator(fqn: str, module: nn.Module, shapes: _Shapes, iterations: in
         return LayerOperator(fqn, upper, upper, smallest, how)
     assert isinstance(module, nn.modules.conv._ConvNd)
     example = module.weight.new_zeros((1, *shapes[0][-len(module.kernel_size) - 1 :]))
-    lower = linear_map_norm(_frozen(module, None), example, iterations=iterations)
+    lower = linear_map_norm(_without_bias(module), example, iterations=iterations)
     return LayerOperator(fqn, min(lower, upper), upper, None, how)  # round-off may have it above
 
 
@@ -269,16 +157,13 @@ def _weight(module: nn.Module) -> Tensor:
     return weight.detach()
 
 
-def _frozen(module: nn.Module, bias: Any) -> Callable[[Tensor], Tensor]:
-    """Return the layer with this bias, or none, and with the weight as it is now, which no gradient reaches."""
-    # Copies, as what was made in inference mode takes no part in a derivative.
+def _without_bias(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return a convolution without its bias, and with the weight as it is now, which no gradient reaches."""
+    # A copy, as what was made in inference mode takes no part in a derivative.
     weight = _weight(module).clone()
-    bias = None if bias is None else bias.detach().clone()
-    if isinstance(module, nn.Linear):
-        return lambda x: F.linear(x, weight, bias)
     assert isinstance(module, nn.modules.conv._ConvNd)
     if isinstance(module, nn.modules.conv._ConvTransposeNd):
         run: Callable[..., Tensor] = getattr(F, f"conv_transpose{len(module.kernel_size)}d")
         rest = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)
-        return lambda x: run(x, weight, bias, *rest)
-    return lambda x: module._conv_forward(x, weight, bias)
+        return lambda x: run(x, weight, None, *rest)
+    return lambda x: module._conv_forward(x, weight, None)

@@ -34,10 +34,11 @@ class StiefelMuon(MomentumOptimizer):
     is an angle in radians, whatever the shape of the weight and the size of its gradient. So a weight does not stop by
     itself where gradients become small: let the learning rate fall to 0.
 
-    `X` is found by ascent on the dual problem, with the exact optimum enclosed: it is tangent and its spectral norm at
-    most 1, both to rounding, and `-<b, X>` is within `tolerance` of the largest possible one, or as near as 100
-    iterations come. An iteration takes two eigendecompositions of `n x n` in float64; 1% takes some 5 to 25 of them.
-    For square weights one is exact.
+    `X` is found by ascent on the dual problem. It is tangent to rounding, and its spectral norm is at most 1 (1.001 in
+    float32). Its slope `-<b, X>` is within `tolerance` of the largest possible one, which the dual encloses, or as near
+    as 100 iterations come. An iteration takes two eigendecompositions of `n x n` in float64. In our measurements a
+    tolerance of 1% took 1 to 30 iterations for up to 128 rows, and 0.1% up to 100. A square weight takes one, and its
+    `X` is exact.
 
     For matrices that are to stay free take `torch.optim.Muon`. Shapes, groups, stacks, sharded weights, starts off the
     manifold and gradients that are not finite: as in `StiefelSGD`.

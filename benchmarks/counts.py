@@ -97,7 +97,7 @@ def _rows(label: str, network: Network, device: torch.device) -> list[dict[str, 
     return [
         {
             "network": label,
-            "layers": len(layers),
+            "weights": sum(len(layer.parametrizations) for layer in layers),  # type: ignore[arg-type]
             "computed": name,
             "operator calls": calls,
             "times layer by layer": calls / found["layer by layer"][0],
@@ -131,4 +131,4 @@ def _compute(layers: list[nn.Module], model: nn.Module, together: bool) -> list[
 
 
 def _weights(layers: list[nn.Module]) -> list[Tensor]:
-    return [getattr(layer, "weight") for layer in layers]  # noqa: B009  (a parametrized weight is a property)
+    return [getattr(layer, name) for layer in layers for name in layer.parametrizations]  # type: ignore[operator, union-attr]

@@ -107,7 +107,7 @@ def test_together_takes_fewer_calls_and_no_second_copy(monkeypatch):
     monkeypatch.setattr(networks, "NETWORKS", {"tiny": TINY})
     alone, together = counts.bench_counts()["rows"]
     assert together["operator calls"] < alone["operator calls"]
-    assert alone["layers"] == 2
+    assert alone["weights"] == 2
     assert min(row["peak bytes / bytes of the weights"] for row in (alone, together)) > 2  # weights and gradients
 
 

@@ -44,7 +44,7 @@ def texts() -> Iterator[tuple[str, int, str]]:
 def found() -> list[str]:
     """Return a line for each word, with the place and what to write instead."""
     return [
-        f"{name}:{first + text[: match.start()].count(chr(10))}: {match[0]!r}: write {INSTEAD[int(match.lastgroup[1:])]}"
+        f"{name}:{first + text.count(chr(10), 0, match.start())}: {match[0]!r}: {INSTEAD[int(match.lastgroup[1:])]}"
         for name, first, text in texts()
         for match in PATTERN.finditer(text)
         if match.lastgroup is not None

@@ -47,6 +47,12 @@ def bench_optim(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
         label = f"StiefelSGD, {metric} + {retraction}"
         sides[label] = _ours(*problem, tall=True, metric=metric, retraction=retraction)
     rows += _rows("1024 x 100, orthonormal columns", sides, where, rounds)
+    problem = _problem(20, 32, 64, where)
+    sides = {
+        "StiefelSGD, eager": _scheduled(_ours(*problem, momentum=0.9)),
+        "StiefelSGD, in a compiled function": _scheduled(_ours(*problem, momentum=0.9), compiled=True),
+    }
+    rows += _rows("20 of 32 x 64, the learning rate changes at each step", sides, where, rounds)
     return {"benchmark": "optim", "machine": machine(where), "rounds": rounds, "rows": rows}
 
 
@@ -89,6 +95,23 @@ def _ours(
         param.grad = (grad.mT if tall else grad).contiguous().clone()
     optimizer = StiefelSGD(params, lr=LR, momentum=momentum, metric=metric, retraction=retraction)
     return optimizer.step, [param.mT if tall else param for param in params]
+
+
+def _scheduled(side: Side, *, compiled: bool = False) -> Side:
+    """Return a side whose learning rate changes before each of its steps, which may be inside a compiled function."""
+    step, weights = side
+    optimizer: Any = getattr(step, "__self__", None)
+
+    def train() -> None:
+        step()
+
+    run = torch.compile(train) if compiled else train
+
+    def scheduled() -> None:
+        optimizer.param_groups[0]["lr"] *= 0.999
+        run()
+
+    return scheduled, weights
 
 
 def _geoopt(weights: list[Tensor], grads: list[Tensor], momentum: float) -> Side:

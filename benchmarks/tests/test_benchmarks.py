@@ -125,7 +125,7 @@ def test_the_roots_are_compared_by_the_methods_that_run_here(monkeypatch):
 @pytest.mark.filterwarnings("ignore::FutureWarning:torch.jit")  # geoopt uses torch.jit.script
 def test_the_optimizers_are_compared_on_the_manifold_and_with_the_first_of_their_case():
     rows = bench_optim(rounds=1)["rows"]
-    assert len(rows) == 4 * 2 + 4
+    assert len(rows) == 4 * 2 + 4 + 2
     for row in rows:
         assert row["error"] < 1e-5
         assert row["times the first"] * row["first / this"] == pytest.approx(1.0)

@@ -38,7 +38,9 @@ from .layers import OrthogonalConvTranspose1d as OrthogonalConvTranspose1d
 from .layers import OrthogonalConvTranspose2d as OrthogonalConvTranspose2d
 from .layers import OrthogonalConvTranspose3d as OrthogonalConvTranspose3d
 from .layers import OrthogonalLinear as OrthogonalLinear
+from .optim import Landing as Landing
 from .optim import StiefelAdam as StiefelAdam
+from .optim import StiefelMuon as StiefelMuon
 from .optim import StiefelSGD as StiefelSGD
 from .parametrizations import OrthogonalWeightNorm as OrthogonalWeightNorm
 from .parametrizations import cached as cached

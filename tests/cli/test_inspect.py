@@ -183,3 +183,9 @@ def test_the_command_needs_the_library_alone(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert "gates.weight_hh_l0" in done.stdout
+
+
+def test_columns_of_a_file_that_does_not_remember_them(tmp_path: Path):
+    path = as_safetensors(on.OrthogonalLinear(6, 20, tall="columns", bias=False), tmp_path)
+    assert "1 block of 6 columns" in call(path, "--tall", "columns")
+    assert "columns" not in call(path).splitlines()[2]

@@ -210,6 +210,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "must hold a V of the model",
     ),
+    "whole steps": (
+        lambda: on.register_norm_keeping(torch.optim.LBFGS((net := network()).parameters()), net),
+        TypeError,
+        "got LBFGS",
+    ),
     "zero": (lambda: on.register_norm_keeping(of(layer := zero()), layer), ValueError, "^weight must have a finite V"),
     "meta": (
         lambda: on.register_norm_keeping(of(layer := on.OrthogonalLinear(8, 4, device="meta")), layer),

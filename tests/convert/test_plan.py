@@ -276,8 +276,15 @@ def test_the_plan_of_a_converted_model_shows_what_is_orthogonal_and_converts_the
     model = nn.Sequential(*body(), nn.Linear(6, 3))
     on.orthogonalize_(model, exclude=["0"])
     plan = on.conversion_plan(model)
-    assert decisions(plan) == {"0.weight": "converted", "2.weight": "left", "4.weight": "left", "5.weight": "left"}
-    assert "orthogonal already" in why(plan, "2.weight")
+    assert decisions(plan) == {
+        "0.weight": "converted",
+        "2.weight": "orthogonal",
+        "4.weight": "orthogonal",
+        "5.weight": "left",
+    }
+    assert [weight.name for weight in plan.left] == ["5.weight"]
+    assert "2 are orthogonal already" in str(plan)
+    assert plan.orthogonal[0].groups == "1 group of 6 rows"
     on.orthogonalize_(model)
     assert list(on.orthogonality_error(model)) == ["0.weight", "2.weight", "4.weight"]
 
@@ -287,6 +294,17 @@ def test_what_the_conversion_refuses_stands_in_the_plan():
     plan = on.conversion_plan(model, None, lambda module, _: module is not model)
     assert [(weight.name, weight.layer) for weight in plan.refused] == [("1", "Bilinear"), ("2", "LayerNorm")]
     assert plan.refused[0].operations == 0
+    assert "2 of 5 weights are refused" in str(plan)
+    assert "are converted" not in str(plan)
+
+
+def test_the_plan_of_a_cell_says_how_to_unroll_it():
+    model = nn.Sequential(nn.GRUCell(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    cell = on.conversion_plan(model, None, lambda module, _: isinstance(module, nn.GRUCell))
+    assert "orthonorm.cached" in str(cell)
+    assert "orthonorm.cached" not in str(on.conversion_plan(model))
+    assert "input_weights=True" in why(cell, "0.weight_ih")
+    assert "filter_fn and input_weights=True" in why(on.conversion_plan(model), "0.weight_ih")
 
 
 class Experts(nn.Module):

@@ -13,6 +13,7 @@ import orthonorm as on
 from orthonorm.functional._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
 
 
+@torch.no_grad()
 def dense(apply: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> Tensor:
     """The matrix of a linear map, one column for each unit vector."""
     count = int(torch.tensor(shape).prod())

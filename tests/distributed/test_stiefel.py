@@ -23,6 +23,18 @@ def test_training_on_ranks_is_training_on_one_process(ranks: Pool, setup: str, w
             torch.testing.assert_close(state[key], value, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("setup", ["data parallel", pytest.param("fully_shard", marks=pytest.mark.fsdp2)])
+@pytest.mark.parametrize("name", ["Landing", "StiefelMuon"])
+def test_so_are_the_other_optimizers_of_one_buffer(ranks: Pool, setup: str, name: str):
+    wanted, _ = stiefel.train("one process", 12, 11, name)
+    assert (wanted["0.weight"] - weight(stiefel.network(12, 11)[0])).abs().max() > 1e-2
+    for state, collectives in ranks.run(3, stiefel.train, setup, 12, 11, name):
+        assert collectives == {}
+        for key, value in wanted.items():
+            # A direction of Muon depends on the least singular values of a gradient, and on their rounding.
+            torch.testing.assert_close(state[key], value, rtol=0, atol=1e-6 if name == "Landing" else 1e-4)
+
+
 SAID = {
     "cut": (
         "ValueError: a sharded weight on the manifold needs whole groups of rows on each rank; 2 ranks hold 3 rows "
@@ -31,6 +43,8 @@ SAID = {
     "cut groups": "ValueError: a sharded weight on the manifold needs whole groups",
     "columns": "TypeError: a sharded weight on the manifold must be sharded on its rows",
     "Adam": "TypeError: this optimizer keeps one number a group",
+    "cut for Landing": "ValueError: a sharded weight on the manifold needs whole groups",
+    "cut for Muon": "ValueError: a sharded weight on the manifold needs whole groups",
     "fits": "nothing was raised",
     "replicated": "nothing was raised",
 }

@@ -27,16 +27,16 @@ def network(first: int, second: int) -> nn.Sequential:
     return model
 
 
-def optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """Return StiefelSGD for those two, with momentum, and plain SGD for the rest."""
+def optimizer(model: nn.Module, name: str) -> torch.optim.Optimizer:
+    """Return an optimizer on the manifold for those two, with momentum, and plain SGD for the rest."""
     named = dict(model.named_parameters())
     weights = [p for name, p in named.items() if name.endswith(("0.weight", "2.weight"))]
     rest = [p for name, p in named.items() if not name.endswith(("0.weight", "2.weight"))]
     groups = [{"params": weights}, {"params": rest, "manifold": False}]
-    return on.StiefelSGD(groups, lr=0.1, momentum=0.9, group_size=4)
+    return getattr(on, name)(groups, lr=0.1, momentum=0.9, group_size=4)
 
 
-def train(setup: str, first: int, second: int) -> tuple[dict[str, Tensor], dict[str, int]]:
+def train(setup: str, first: int, second: int, name: str = "StiefelSGD") -> tuple[dict[str, Tensor], dict[str, int]]:
     """Train the network, and return its state and the collectives of one more step of the optimizer."""
     model: nn.Module = network(first, second)
     run = model
@@ -44,7 +44,7 @@ def train(setup: str, first: int, second: int) -> tuple[dict[str, Tensor], dict[
         run = DistributedDataParallel(model)
     if setup == "fully_shard":
         fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    optim = optimizer(model)
+    optim = optimizer(model, name)
     networks.train(run, optim, networks.mlp_data(9, 3))
     state = full(model.state_dict())
     with CommDebugMode() as comms:
@@ -62,6 +62,8 @@ def refusals() -> dict[str, str]:
         "cut groups": lambda: on.StiefelSGD([rows], group_size=2),
         "columns": lambda: on.StiefelSGD([columns]),
         "Adam": lambda: on.StiefelAdam([rows], group_size=3),
+        "cut for Landing": lambda: on.Landing([rows]),
+        "cut for Muon": lambda: on.StiefelMuon([rows]),
         "fits": lambda: on.StiefelSGD([rows], group_size=3),
         "replicated": lambda: on.StiefelSGD([whole]),
     }

@@ -1,11 +1,14 @@
 """Weights, gradients and measures that the optimizer tests share."""
 
+from inspect import signature
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from orthonorm.functional import haar, matrix_layout
 from orthonorm.functional.stiefel._retractions import LEGAL_PAIRS
-from orthonorm.optim import StiefelAdam, StiefelSGD
+from orthonorm.optim import Landing, StiefelAdam, StiefelMuon, StiefelSGD
 
 PAIRS = list(LEGAL_PAIRS)
 OPTIMIZERS = {
@@ -13,6 +16,54 @@ OPTIMIZERS = {
     "momentum": (StiefelSGD, {"momentum": 0.9}),
     "nesterov": (StiefelSGD, {"momentum": 0.9, "nesterov": True}),
     "adam": (StiefelAdam, {}),
+    "landing": (Landing, {"momentum": 0.9}),
+    "muon": (StiefelMuon, {"momentum": 0.9}),
+}
+
+
+def taken(cls: type, metric: str | None, retraction: str) -> dict[str, Any]:
+    """Those of two options that an optimizer has."""
+    options = {"metric": metric, "retraction": retraction}
+    return {key: value for key, value in options.items() if key in signature(cls).parameters}
+
+
+# Every optimizer with each of its metrics and retractions.
+WAYS = {
+    f"{name}-{'-'.join(map(str, way.values()))}": (cls, {**options, **way})
+    for name, (cls, options) in OPTIMIZERS.items()
+    for way in (taken(cls, *pair) for pair in PAIRS)
+}
+
+
+def bound(cls: type, rounding: float) -> float:
+    """How far from the manifold an optimizer's weights may be: rounding, or eps where it says so."""
+    return 0.5 if cls is Landing else rounding
+
+
+def blocks_of(weight: Tensor, group_size: int | None) -> list[Tensor]:
+    """The groups, read by hand: rows of a wide weight, columns of a tall one, tensor_split."""
+    matrix = weight.detach().flatten(1)
+    n, d = matrix.shape
+    if group_size is None and n > d:
+        return [matrix.mT]
+    k = -(-n // min(group_size or d, d))
+    return list(torch.tensor_split(matrix, k))
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], int | None]] = {
+    "wide": ((4, 9), None),
+    "square": ((5, 5), None),
+    "tall": ((9, 4), None),
+    "row": ((1, 6), None),
+    "column": ((6, 1), None),
+    "groups": ((10, 6), 4),
+    "groups of a tall weight": ((9, 4), 3),
+    "one group by size": ((4, 9), 100),
+    "conv1d": ((6, 3, 5), None),
+    "conv2d": ((6, 2, 3, 3), None),
+    "conv3d": ((6, 1, 2, 3, 2), None),
+    "conv2d tall": ((20, 1, 3, 3), None),
+    "conv2d groups": ((20, 1, 3, 3), 6),
 }
 
 

@@ -22,7 +22,7 @@ from orthonorm.functional import (
     soft_orthogonality,
 )
 from orthonorm.layers import OrthogonalLinear
-from orthonorm.optim import StiefelAdam, StiefelSGD
+from orthonorm.optim import Landing, StiefelAdam, StiefelMuon, StiefelSGD
 
 
 def sgd(weight=None, **options):
@@ -33,6 +33,16 @@ def sgd(weight=None, **options):
 def group(**options):
     """An optimizer over one group with the given options."""
     return StiefelSGD([{"params": [on_manifold((3, 5))], **options}])
+
+
+def landing(**options):
+    """A Landing over one good weight."""
+    return Landing([on_manifold((3, 5))], **options)
+
+
+def muon(**options):
+    """A StiefelMuon over one good weight."""
+    return StiefelMuon([on_manifold((3, 5))], **options)
 
 
 def named(module, name):
@@ -68,6 +78,50 @@ CASES = {
     "nesterov": (lambda: sgd(nesterov=True), ValueError, "needs momentum > 0, got 0"),
     "betas": (lambda: StiefelAdam([weight()], betas=(0.9, 1.0)), ValueError, r"in \[0, 1\), got \(0.9, 1.0\)"),
     "eps": (lambda: StiefelAdam([weight()], eps=-1.0), ValueError, "eps must be 0 or more, got -1.0"),
+    "no attraction": (lambda: landing(attraction=0.0), ValueError, "attraction must be above 0, got 0"),
+    "attraction as text": (lambda: landing(attraction="1"), TypeError, "attraction must be a number, got '1'"),
+    "eps of one": (lambda: landing(eps=1.0), ValueError, "eps must be from 0.001 to below 1, got 1.0.*StiefelSGD"),
+    "eps of nothing": (lambda: landing(eps=0.0), ValueError, "eps must be from 0.001 to below 1, got 0.0"),
+    "retraction of Landing": (
+        lambda: Landing([{"params": [weight()], "retraction": "qr"}]),
+        ValueError,
+        "no option 'retraction'",
+    ),
+    "nesterov of Landing": (lambda: landing(nesterov=True), ValueError, "needs momentum > 0, got 0"),
+    "decay in a group of Landing": (
+        lambda: Landing([{"params": [weight()], "weight_decay": 0.1}]),
+        ValueError,
+        "weight_decay=0.1 in a group on the manifold would do nothing.*manifold=False",
+    ),
+    "tolerance": (lambda: muon(tolerance=1e-4), ValueError, "tolerance must be from 0.001 to 1, got 0.0001"),
+    "tolerance as text": (lambda: muon(tolerance="1"), TypeError, "tolerance must be a number, got '1'"),
+    "retraction of Muon": (
+        lambda: muon(retraction="exp"),
+        ValueError,
+        r"retraction must be one of \['cayley', 'polar', 'qr'\], got 'exp'",
+    ),
+    "metric of Muon": (
+        lambda: StiefelMuon([{"params": [weight()], "metric": "canonical"}]),
+        ValueError,
+        "no option 'metric'",
+    ),
+    "momentum of Muon": (lambda: muon(momentum=-0.5), ValueError, "momentum must be 0 or more, got -0.5"),
+    "half precision for Landing": (
+        lambda: Landing([weight(dtype=torch.bfloat16)]),
+        TypeError,
+        "got torch.bfloat16",
+    ),
+    "complex for Muon": (lambda: StiefelMuon([weight(dtype=torch.complex64)]), TypeError, "complex weights"),
+    "sparse for Landing": (
+        lambda: with_sparse_gradient(Landing)[0].step(),
+        TypeError,
+        "on the manifold needs a dense gradient",
+    ),
+    "sparse for Muon": (
+        lambda: with_sparse_gradient(StiefelMuon)[0].step(),
+        TypeError,
+        "on the manifold needs a dense gradient",
+    ),
     "rate as text": (lambda: sgd(lr="0.1"), TypeError, "lr must be a number, got '0.1'"),
     "rate is true": (lambda: sgd(lr=True), TypeError, "lr must be a number, got True"),
     "decay as text": (lambda: sgd(weight_decay="0"), TypeError, "weight_decay must be a number, got '0'"),
@@ -116,7 +170,7 @@ CASES = {
         ValueError,
         "did you mean 'betas'",
     ),
-    "free matrix": (
+    "unconstrained parameter": (
         lambda: named(OrthogonalLinear(5, 3, bias=False), "parametrizations.weight.original"),
         ValueError,
         r"parametrizations.weight.original is the free parameter of a layer.*torch.optim.SGD\(orthonorm.param_groups",
@@ -219,7 +273,7 @@ def test_the_groups_of_an_optimizer_of_torch_are_taken_where_none_of_their_optio
     assert StiefelSGD([theirs]).param_groups[0]["momentum"] == 0.9
 
 
-@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
+@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam, Landing, StiefelMuon])
 def test_every_option_is_a_key_of_a_group_and_survives_saving(cls):
     optimizer = cls([on_manifold((3, 5))], lr=0.1)
     again = cls([{"params": [on_manifold((3, 5))], **optimizer.defaults}])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from optim.problems import on_manifold, weight, with_sparse_gradient
-from orthonorm.optim import StiefelAdam, StiefelSGD
+from orthonorm.optim import Landing, StiefelAdam, StiefelMuon, StiefelSGD
 
 
 def sgd(param: nn.Parameter | None = None) -> StiefelSGD:
@@ -26,6 +26,8 @@ def test_a_refused_group_leaves_the_optimizer_as_it_was():
 REFUSED = {
     "decay for nobody": (lambda off: StiefelSGD([off], weight_decay=0.1), "weight_decay=0.1 would do nothing"),
     "not finite": (lambda off: StiefelSGD([off, weight((2, 4), value=torch.nan)]), "not finite"),
+    "decay for nobody near the manifold": (lambda off: Landing([off], weight_decay=0.1), "would do nothing"),
+    "decay for nobody in Muon": (lambda off: StiefelMuon([off], weight_decay=0.1), "would do nothing"),
     "not finite in another group": (
         lambda off: StiefelAdam([{"params": [off]}, {"params": [weight(value=torch.inf)]}]),
         "not finite",
@@ -83,11 +85,24 @@ FOREIGN = {
     "SGD's": (
         StiefelSGD,
         lambda: torchs(torch.optim.SGD, momentum=0.9),
-        "StiefelSGD has lr, momentum, .*group 0 of this one has no metric, retraction, group_size, manifold: another",
+        "StiefelSGD has lr, .*group 0 of this one has no metric, retraction, group_size, manifold, stacked: another",
     ),
     "Adam's": (StiefelAdam, lambda: torchs(torch.optim.Adam), "no metric, .*let StiefelAdam start without a state"),
     "StiefelAdam's": (StiefelSGD, lambda: trained(StiefelAdam).state_dict(), "group 0 of this one has no momentum"),
     "StiefelSGD's": (StiefelAdam, lambda: trained(StiefelSGD).state_dict(), "group 0 of this one has no betas, eps:"),
+    "SGD's for Landing": (
+        Landing,
+        lambda: trained(StiefelSGD).state_dict(),
+        "group 0 of this one has no attraction, eps:",
+    ),
+    "SGD's for Muon": (StiefelMuon, lambda: trained(StiefelSGD).state_dict(), "group 0 of this one has no tolerance:"),
+    "Adam's for Landing": (
+        Landing,
+        lambda: trained(StiefelAdam).state_dict(),
+        "has no momentum, nesterov, attraction:",
+    ),
+    "Landing's": (StiefelSGD, lambda: trained(Landing).state_dict(), "group 0 of this one has no metric, retraction:"),
+    "Muon's": (StiefelSGD, lambda: trained(StiefelMuon).state_dict(), "group 0 of this one has no metric:"),
     "other groups": (StiefelSGD, swapped, "group 0 was saved with manifold=False and has manifold=True here.*order"),
 }
 
@@ -104,7 +119,7 @@ def test_a_state_of_another_optimizer_is_refused_when_it_is_loaded(case):
     optimizer.step()
 
 
-@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
+@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam, Landing, StiefelMuon])
 def test_a_state_of_its_own_is_loaded_as_often_as_one_likes(cls):
     optimizer = trained(cls)
     state = optimizer.state_dict()
@@ -129,7 +144,7 @@ def test_a_hook_may_complete_a_state_of_another_optimizer():
     optimizer.step()
 
 
-@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam])
+@pytest.mark.parametrize("cls", [StiefelSGD, StiefelAdam, Landing, StiefelMuon])
 def test_a_step_that_a_sparse_gradient_forbids_moves_nothing(cls):
     optimizer, weights = with_sparse_gradient(cls)
     before = [param.detach().clone() for param in weights]

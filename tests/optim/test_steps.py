@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from optim.problems import OPTIMIZERS, PAIRS, noise, off_manifold, on_manifold
+from optim.problems import OPTIMIZERS, PAIRS, SHAPES, blocks_of, noise, off_manifold, on_manifold
 from orthonorm.functional import matrix_layout, project_tangent, riemannian_gradient
 from orthonorm.functional.stiefel._retractions import RETRACTIONS
 from orthonorm.optim import StiefelAdam, StiefelSGD
@@ -15,37 +15,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # it uses torch.jit.script
     import geoopt
 
-SHAPES = {
-    "wide": ((4, 9), None),
-    "square": ((5, 5), None),
-    "tall": ((9, 4), None),
-    "row": ((1, 6), None),
-    "column": ((6, 1), None),
-    "groups": ((10, 6), 4),
-    "groups of a tall weight": ((9, 4), 3),
-    "one group by size": ((4, 9), 100),
-    "conv1d": ((6, 3, 5), None),
-    "conv2d": ((6, 2, 3, 3), None),
-    "conv3d": ((6, 1, 2, 3, 2), None),
-    "conv2d tall": ((20, 1, 3, 3), None),
-    "conv2d groups": ((20, 1, 3, 3), 6),
-}
-
 
 def qf(V):
     """The Q factor with a positive diagonal of R, columns."""
     Q, R = torch.linalg.qr(V)
     return Q * R.diagonal().sign()
-
-
-def blocks_of(weight, group_size):
-    """The groups, read by hand: rows of a wide weight, columns of a tall one, tensor_split."""
-    matrix = weight.detach().flatten(1)
-    n, d = matrix.shape
-    if group_size is None and n > d:
-        return [matrix.mT]
-    k = -(-n // min(group_size or d, d))
-    return list(torch.tensor_split(matrix, k))
 
 
 @pytest.mark.parametrize("case", SHAPES)

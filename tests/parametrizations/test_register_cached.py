@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import orthonorm as on
-from orthonorm.parametrizations._cache import ACTIVE
+from orthonorm.parametrizations.caching._cache import ACTIVE
 
 
 class Calls(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""What other code does to a computed weight gives the right numbers, or an error, and changes nothing else."""
+"""What other code does to a computed weight, in depth: the kinds of it are the table of `tests/surgery`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils import parametrize
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import orthonorm as on
 from orthogonal_layers import free, polar, scale, weight
@@ -137,16 +136,6 @@ def test_a_recurrent_layer_refuses_a_parameter_for_its_orthogonal_weight_alone()
     assert layer(torch.randn(2, 1, 5))[0].shape == (2, 1, 4)
 
 
-def test_fusing_with_batch_norm_is_refused_and_works_on_a_folded_model():
-    model = nn.Sequential(on.OrthogonalConv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
-    x = torch.randn(2, 3, 5, 5)
-    expected = model(x)
-    with pytest.raises(ValueError, match=r"orthonorm\.fold_"):
-        fuse_conv_bn_eval(model[0], model[1])  # type: ignore[arg-type]
-    plain = on.fold(model)
-    torch.testing.assert_close(fuse_conv_bn_eval(plain[0], plain[1])(x), expected)  # type: ignore[index]
-
-
 class Doubled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return 2 * x
@@ -162,11 +151,3 @@ def test_a_parametrization_stacked_above_keeps_its_part_of_the_scale():
     layer.weight = X
     torch.testing.assert_close(scale(layer).detach(), X.norm(dim=1) / 2)
     torch.testing.assert_close(weight(layer).detach().norm(dim=1), X.norm(dim=1))
-
-
-def test_torchs_removal_leaves_the_weight():
-    layer = trained("learned")
-    W = weight(layer).detach()
-    parametrize.remove_parametrizations(layer, "weight")
-    assert torch.equal(layer.weight, W)
-    assert type(layer) is nn.Linear

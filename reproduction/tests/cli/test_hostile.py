@@ -201,4 +201,4 @@ def test_no_file_is_read_by_running_it():
             if name.startswith(("torch.", "pickle.", "joblib.", "np.")) and not safe:
                 found.setdefault(str(path.relative_to(package)), set()).add(name)
     # What the processes of one run say to each other, in a folder that only they can read.
-    assert found == {"training/launch.py": {"pickle.loads"}}
+    assert found == {"training/processes/launch.py": {"pickle.loads"}}

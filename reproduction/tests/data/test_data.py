@@ -119,6 +119,13 @@ def test_augmentation_gives_crops_of_the_reflected_image_and_its_mirror():
     assert not torch.equal(flip_crop(images, generator("augment", 2)), result)
 
 
+def test_half_of_the_images_are_mirrored():
+    rising = torch.arange(12.0).expand(4000, 1, 12, 12)
+    cut = flip_crop(rising, generator("augment", 1))
+    mirrored = cut[..., 6] < cut[..., 5]  # no border reaches the middle
+    assert mirrored.float().mean().item() == pytest.approx(0.5, abs=4 * 0.5 / 4000**0.5)
+
+
 def test_a_crop_alone_mirrors_nothing():
     images = torch.arange(40 * 3 * 10 * 12.0).reshape(40, 3, 10, 12)
     result = crop(images, generator("augment", 1))

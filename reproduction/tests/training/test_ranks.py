@@ -21,10 +21,10 @@ from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record, record_path, same, work_path
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import Halve
-from orthonorm_paper.training import launch as launch_module
 from orthonorm_paper.training.batch_norm import SharedBatchNorm, share_batch_norm
 from orthonorm_paper.training.execute import Busy, execute
-from orthonorm_paper.training.launch import ProcessDied
+from orthonorm_paper.training.processes import launch as launch_module
+from orthonorm_paper.training.processes.launch import ProcessDied
 from orthonorm_paper.training.settings import Settings
 from orthonorm_paper.training.sweep import perform, sweep
 

@@ -26,6 +26,7 @@ def add_to(commands: Any) -> None:
     add("--only", action="append", metavar="PATTERN", help="weights whose name matches, as 'encoder.*'; repeatable")
     add("--group-size", type=int, help="rows a group at most; each weight's limit if left out")
     add("--grouping", default="balanced", help="balanced or tail (default: %(default)s)")
+    add("--tall", default="groups", help="groups or columns, where rows outnumber columns (default: %(default)s)")
     add("--blocks", type=int, help="number of equal blocks of rows that groups must not straddle")
     add(
         "--center",
@@ -39,7 +40,11 @@ def add_to(commands: Any) -> None:
 def inspect(options: argparse.Namespace) -> str:
     """Return what the command prints."""
     config = OrthogonalConfig(
-        group_size=options.group_size, grouping=options.grouping, blocks=options.blocks, center=options.center
+        group_size=options.group_size,
+        grouping=options.grouping,
+        tall=options.tall,
+        blocks=options.blocks,
+        center=options.center,
     )
     return str(inspect_file(options.file, config, filter_fn=_matcher(options.only) if options.only else None))
 

@@ -15,22 +15,24 @@ __all__ = ["Filter", "default_filter", "reasons_to_leave", "row_length"]
 Filter = Callable[[nn.Module, str], bool]
 
 
-def row_length(module: nn.Module, name: str) -> int | None:
+def row_length(module: nn.Module, name: str, *, stacked: bool = False) -> int | None:
     """Return the length of a tensor's rows; None where it has none, which is refused later by name."""
     weight = module._parameters.get(name)
     if weight is None or isinstance(weight, nn.parameter.UninitializedParameter):
         return None
     if weight.ndim < 2 or not weight.is_floating_point():
         return None
-    groups, transposed = row_layout(module) if name == "weight" else (1, False)
-    return as_rows(weight.detach(), groups=groups, transposed=transposed).shape[-1]
+    if stacked and weight.ndim != 3:
+        return None
+    groups, transposed = row_layout(module, name, stacked=stacked)
+    return as_rows(weight.detach(), groups=groups, transposed=transposed, stacked=stacked).shape[-1]
 
 
 def reasons_to_leave(model: nn.Module) -> Callable[[nn.Module], str | None]:
     """Return the function that says why the default choice leaves a module of the model as it is; None if it does not.
 
     Args:
-        model: the whole model, which tells its output layers.
+        model: the whole model, which names its output layers.
     """
     outputs = output_layers(model)
 
@@ -56,7 +58,7 @@ def default_filter(model: nn.Module) -> Filter:
     embedding layers are taken only when a filter chooses them: orthogonal gates or tables are another model.
 
     Args:
-        model: the whole model, which tells its output layers.
+        model: the whole model, which names its output layers.
 
     Examples:
         >>> from torch import nn

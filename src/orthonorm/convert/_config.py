@@ -16,6 +16,8 @@ __all__ = ["OLMConfig", "OrthogonalConfig"]
 class OrthogonalConfig(Options):
     """How `orthogonalize_` treats every layer that it meets.
 
+    Recurrent weights `weight_hh` are uncentred and have one group a gate, whatever `group_size` and `center` are.
+
     Args:
         group_size: rows a group *at most*: it is cut to each layer's limit. None for the limit itself.
         center: subtract each row's mean first, as the paper does.

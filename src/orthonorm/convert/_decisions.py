@@ -9,6 +9,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from orthonorm.functional._groups import operations
 from orthonorm.parametrizations._registration import build, free_matrix
+from orthonorm.parametrizations._row_layout import is_stack_of_experts
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
 from ._choice import Filter, reasons_to_leave, row_length
@@ -53,6 +54,9 @@ class Step:
         """Return the row of the plan."""
         owner = self.parametrization
         decision: Decision = "refused" if self.error else "left" if owner is None else "converted"
+        if decision == "left" and self.orthogonal:
+            module: Any = self.module
+            decision, owner = "orthogonal", module.parametrizations[self.name][0]
         shape = () if self.tensor is None or _is_lazy(self.tensor) else tuple(self.tensor.shape)
         groups = "" if owner is None else owner.describe_groups()
         cost = 0 if owner is None or self.tensor is None else _operations(owner, self.tensor)
@@ -178,15 +182,19 @@ def _why_not_a_target(step: Step, filter_fn: Filter | None, taken: bool, why_lef
         return "no weight that the rule of its layer type names"
     dimensions = 0 if step.tensor is None or _is_lazy(step.tensor) else step.tensor.ndim
     if dimensions > 2 and not isinstance(step.module, nn.modules.conv._ConvNd | nn.Bilinear):
-        return "more than two dimensions, and no convolution's kernel"
+        if dimensions > 3 or is_stack_of_experts(step.module):
+            return why_left if dimensions == 3 else "more than two dimensions, and no convolution's kernel"
+        return "three dimensions: orthogonal_weight_norm(module, name, stacked=True) if it is a stack of matrices"
     return why_left
 
 
 def _build(step: Step, target: Target, config: OrthogonalConfig, why: str) -> None:
-    options = config.options_for(target, row_length(step.module, step.name))
+    options = config.options_for(target, row_length(step.module, step.name, stacked=target.stacked))
     try:
         padding = target.options.get("constant_row")
-        step.parametrization = build(step.module, step.name, options, label=step.key, constant_row=padding)
+        step.parametrization = build(
+            step.module, step.name, options, label=step.key, constant_row=padding, stacked=target.stacked
+        )
     except (TypeError, ValueError) as error:
         step.refuse(error)
         return

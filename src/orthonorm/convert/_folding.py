@@ -68,6 +68,7 @@ def fold_(model: nn.Module) -> nn.Module:
                 "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."
             )
     homes = _homes(model)
+    _give_own_lists(model)
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]
     for (key, module, name, _), value in zip(found, values, strict=True):
@@ -81,6 +82,16 @@ def fold_(model: nn.Module) -> nn.Module:
         _fold_weight(module, name, homes[id(module), name], value)
         _move_before(module._parameters, name, owner.followers)
     return model
+
+
+def _give_own_lists(model: nn.Module) -> None:
+    """Let no two modules share one `parametrizations` (`b.parametrizations = a.parametrizations`), which is emptied."""
+    seen: set[int] = set()
+    for module in model.modules():
+        lists = module._modules.get("parametrizations")
+        if isinstance(lists, nn.ModuleDict) and id(lists) in seen:
+            module._modules["parametrizations"] = nn.ModuleDict(dict(lists.items()))
+        seen.add(id(lists))
 
 
 def _homes(model: nn.Module) -> dict[tuple[int, str], nn.Parameter]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from orthonorm.parametrizations._row_layout import stores_inputs_first
+from orthonorm.parametrizations._row_layout import is_stack_of_experts, stores_inputs_first
 
 __all__ = ["RULES", "Target", "find_rule", "is_taken_by_default", "known_types", "targets_of", "why_type_is_left"]
 
@@ -27,6 +27,8 @@ class Target:
     """Number of equal blocks of rows, unless the configuration names blocks itself."""
     takes_blocks: bool = True
     """Whether the blocks that the configuration names are meant for this tensor."""
+    stacked: bool = False
+    """Whether it is a stack of matrices, each with blocks of its own."""
     input_weight: bool = False
     """Whether it acts on the inputs of a recurrent layer: taken only where the configuration asks for it."""
     blocks_are: str = ""
@@ -86,6 +88,22 @@ def _embedding(module: nn.Module) -> list[Target]:
     return [Target("weight", {"constant_row": module.padding_idx})]
 
 
+def _experts(module: Any) -> list[Target]:
+    if module.has_gate and not module.is_concatenated:
+        raise TypeError(
+            f"{type(module).__name__} stores the rows of gate and up in turns (is_concatenated=False), and blocks are "
+            "neighbouring rows. Call orthogonal_weight_norm(module, 'down_proj', stacked=True), and the same with "
+            "'gate_up_proj' if gate and up may share groups."
+        )
+    weights = [key for key, value in module._parameters.items() if value is not None and value.ndim == 3]
+    return [
+        Target(name, blocks=2, takes_blocks=False, stacked=True, blocks_are="gate and up of each expert by itself")
+        if name == "gate_up_proj"
+        else Target(name, blocks=1, takes_blocks=False, stacked=True, blocks_are="each expert by itself")
+        for name in [*weights, *getattr(module, "parametrizations", {})]
+    ]
+
+
 def _bilinear(module: nn.Module) -> list[Target]:
     raise TypeError(
         f"{type(module).__name__} has a weight of three ways (out, in1, in2), and orthogonal is not defined for it. If "
@@ -130,18 +148,22 @@ _FUSED = ("qkv", "in_proj", "c_attn")
 
 def is_taken_by_default(module: nn.Module) -> bool:
     """Return whether a layer's type is one that `orthogonalize_` takes without a filter."""
-    return find_rule(module) is not None and not any(isinstance(module, kinds) for kinds in _LEFT)
+    return find_rule(module) not in (None, _experts) and not any(isinstance(module, kinds) for kinds in _LEFT)
 
 
 def why_type_is_left(module: nn.Module) -> str:
     """Return why a layer of a type that is not taken by default is left as it is."""
     known = (reason for kinds, reason in _LEFT.items() if isinstance(module, kinds))
+    if is_stack_of_experts(module):
+        return "stack of experts: taken if filter_fn chooses it"
     return next(known, "no layer type that the conversion knows")
 
 
 def find_rule(module: nn.Module) -> Rule | None:
     """Return the entry for a module's type or for the nearest class that it derives from; None if there is none."""
     rule = next((RULES[cls] for cls in type(module).__mro__ if cls in RULES), None)
+    if rule is None and is_stack_of_experts(module):
+        return _experts
     return _weight if rule is None and stores_inputs_first(module) else rule
 
 
@@ -166,4 +188,4 @@ def _is_thrice_as_wide(module: nn.Module) -> bool:
 def known_types() -> str:
     """Return the names of the types in the table, for messages."""
     names = [cls.__name__ for cls, rule in RULES.items() if rule is not _bilinear]
-    return ", ".join([*names, "Conv1D of transformers"])
+    return ", ".join([*names, "Conv1D and stacks of experts of transformers"])

@@ -45,7 +45,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         A handle whose `remove()` ends it.
 
     Raises:
-        TypeError: if `model` is not a module, or `optimizer` no optimizer.
+        TypeError: if `model` is not a module, or `optimizer` no optimizer, or `LBFGS`.
         ValueError: if the optimizer holds no V of the model; if a V that it holds is zero, not finite, on the meta
             device or sharded among ranks.
 
@@ -63,6 +63,11 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
     """
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError(
+            "optimizer must keep no history of whole steps, which a rescaled V would not fit; got LBFGS. Take SGD, "
+            "Adam or AdamW."
+        )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     norms = {
         id(V): _checked_norm(key, owner, V)

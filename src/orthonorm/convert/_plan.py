@@ -6,7 +6,7 @@ from typing import Literal
 
 __all__ = ["ConversionPlan", "Decision", "PlannedWeight"]
 
-Decision = Literal["converted", "left", "refused"]
+Decision = Literal["converted", "left", "refused", "orthogonal"]
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,10 @@ class PlannedWeight:
     """Class of the layer that holds it."""
     shape: tuple[int, ...]
     decision: Decision
-    """`"converted"`, `"left"` as it is, or `"refused"`: then `orthogonalize_` raises the error that `why` holds."""
+    """`"converted"`, `"left"` as it is, `"orthogonal"` already, or `"refused"`: then `orthogonalize_` raises the error
+    that `why` holds."""
     groups: str
-    """The groups of rows in words; empty if it is not converted."""
+    """The groups of rows in words; empty if it stays plain."""
     operations: int
     """Operations of its transformation in each training step, forward and backward, whatever the batch size."""
     why: str
@@ -53,6 +54,11 @@ class ConversionPlan:
         return self._decided("left")
 
     @property
+    def orthogonal(self) -> tuple[PlannedWeight, ...]:
+        """The weights that are orthogonal already, and stay so."""
+        return self._decided("orthogonal")
+
+    @property
     def refused(self) -> tuple[PlannedWeight, ...]:
         """The weights that were chosen and cannot be converted."""
         return self._decided("refused")
@@ -64,8 +70,8 @@ class ConversionPlan:
 
     @property
     def forward_operations(self) -> int:
-        """Operations with the converted weights in a forward pass: for each sample, token or output pixel."""
-        return 2 * sum(weight.numel for weight in self.converted)
+        """Operations with the orthogonal weights in a forward pass: for each sample, token or output pixel."""
+        return 2 * sum(weight.numel for weight in (*self.converted, *self.orthogonal))
 
     def entries(self, decision: Decision | None = None) -> int:
         """Return the number of entries of the weights with one decision, or of all: a tied tensor counts once."""
@@ -96,11 +102,14 @@ class ConversionPlan:
             if self.refused
             else f"{len(self.converted)} of {len(self.weights)} weights are converted, "
             f"{entries:,} of {total:,} entries ({entries / max(total, 1):.1%}).",
+            *([f"{len(self.orthogonal)} are orthogonal already."] if self.orthogonal else []),
             f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
             "batch size.",
             f"A forward pass takes {_million(self.forward_operations) or '0'} Mflop with these weights for each "
             "sample, token or output pixel.",
         ]
+        if any(weight.layer.endswith("Cell") for weight in (*self.converted, *self.orthogonal)):
+            below.append("A recurrent cell computes its weight at every call: unroll it inside orthonorm.cached.")
         return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", *below])
 
 

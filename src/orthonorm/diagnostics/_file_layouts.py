@@ -15,7 +15,7 @@ from orthonorm.parametrizations._options import Options
 __all__ = ["Layout", "build_owner", "plain_key", "possible_layouts", "saved_layout", "saved_owner"]
 
 Layout = dict[str, Any]
-"""The arguments `groups`, `transposed` and `constant_row` of `OrthogonalWeightNorm` that are not the default."""
+"""The arguments of `OrthogonalWeightNorm` that say how the rows lie and are not the default."""
 
 _MARK = ".parametrizations."
 
@@ -37,7 +37,7 @@ def build_owner(
 ) -> OrthogonalWeightNorm:
     """Return the parametrization that a tensor of this name would have: gates and fused projections by their names."""
     name = key.rpartition(".")[2]
-    d = as_rows(V, groups=layout.get("groups", 1), transposed=layout.get("transposed", False)).shape[-1]
+    _, n, d = as_rows(V, **{name: value for name, value in layout.items() if name != "constant_row"}).shape
     target = Target(name)
     if name.startswith("weight_hh") and (gates := _gates(key, tensors)):
         target = Target(name, {"center": False, "group_size": None}, blocks=gates)
@@ -45,6 +45,8 @@ def build_owner(
         target = Target(name, blocks=_gates(key, tensors), input_weight=True)
     elif name == "in_proj_weight":
         target = Target(name, blocks=3)
+    elif name == "gate_up_proj" and layout.get("stacked") and n % 2 == 0:  # of the experts of transformers
+        target = Target(name, blocks=2, takes_blocks=False)
     options = replace(config.options_for(target, d), scale=None if scale is None else "learned")
     if layout.get("groups", 1) > 1:
         options = replace(options, blocks=None)  # a convolution's groups are blocks already
@@ -53,7 +55,7 @@ def build_owner(
 
 def saved_layout(saved: dict[str, Any]) -> Layout:
     """Return the layout that a file remembers."""
-    return {name: saved[name] for name in ("groups", "transposed", "constant_row")}
+    return {name: saved[name] for name in ("groups", "transposed", "stacked", "constant_row")}
 
 
 def saved_owner(key: str, V: Tensor, saved: dict[str, Any], scale: Tensor | None) -> OrthogonalWeightNorm:
@@ -100,6 +102,8 @@ def possible_layouts(key: str, V: Tensor, tensors: dict[str, Tensor], scale: Ten
     Raises:
         ValueError: if a learned scale fits no layout.
     """
+    if V.ndim == 3 and key.rpartition(".")[2] != "weight":  # under which name every convolution has its kernel
+        return _layouts_of_stack(key, V, scale)
     if scale is not None and scale.numel() != len(V):
         return [_layout_of_scale(key, V, scale.numel())]
     if V.ndim < 3 or V.shape[1] == 0:
@@ -113,6 +117,21 @@ def possible_layouts(key: str, V: Tensor, tensors: dict[str, Tensor], scale: Ten
     if transposed := _transposed(V, outputs.numel()):
         found.append(transposed)
     return found or [{}]
+
+
+def _layouts_of_stack(key: str, V: Tensor, scale: Tensor | None) -> list[Layout]:
+    """Return how the matrices of a stack may lie: (E, n, d), or (E, d, n) with the outputs last."""
+    layouts: list[Layout] = [{"stacked": True}, {"stacked": True, "transposed": True}]
+    if scale is None:
+        return layouts
+    E, n, d = V.shape
+    found = [layout for layout, outputs in zip(layouts, (n, d), strict=True) if scale.numel() == E * outputs]
+    if not found:
+        raise ValueError(
+            f"{key} has a scale of {scale.numel()} entries for a stack V of shape {(E, n, d)}, which has {E * n} rows, "
+            f"or {E * d} where it is transposed. Leave it out by a filter, or load the model and call inspect on it."
+        )
+    return found
 
 
 def _transposed(V: Tensor, outputs: int) -> Layout:

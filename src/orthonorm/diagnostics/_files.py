@@ -22,12 +22,20 @@ from ._singular_values import largest_singular_value
 __all__ = ["inspect_file", "owners_in_file"]
 
 
+_READ_AS = {
+    "convolution": "a convolution's",
+    "transposed": "a transposed convolution's",
+    "stack": "stacks of matrices (E, n, d)",
+    "transposed stack": "stacks of matrices stored with their inputs first, (E, d, n)",
+}
+
+
 class _Row(NamedTuple):
     report: LayerReport
     origin: str
     """Where its options come from: `"file"` or `"config"`."""
     layout: str
-    """`"told"`, or `"convolution"` or `"transposed"` where the file leaves open which of them a kernel is."""
+    """`"told"`, or a key of `_READ_AS` where the file leaves it open."""
 
 
 def inspect_file(
@@ -39,11 +47,12 @@ def inspect_file(
     of `torch.save` also remembers groups, centring, layout and fixed scale, which are used. A file of another kind
     (safetensors) does not: its weights are taken as `config` says, gates of recurrent layers are known from the shapes
     of their weights, and a transposed kernel or a table's padding row where a learned scale or a bias, which have one
-    entry an output, tells it. A kernel that remains open is read as a convolution's and named below the table.
+    entry an output, tells it. A kernel that remains open is read as a convolution's and named below the table. A
+    tensor of three dimensions that is not named `weight` is no kernel: it is read as a stack of matrices.
 
     In a checkpoint of a plain or folded model every tensor of two or more dimensions gets a row, whose error is that of
     the tensor itself: small where it is orthogonal. A kernel that may be transposed is read in the way that has the
-    smaller error. Nothing tells the groups of a convolution: it is read as one of a single group.
+    smaller error. Nothing says the groups of a convolution: it is read as one of a single group.
 
     Args:
         path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A
@@ -89,7 +98,7 @@ def _notes(rows: list[_Row], config: OrthogonalConfig, free: bool) -> list[str]:
         lines.append("groups, centring and fixed scales are those that the file holds")
     if any(row.origin == "config" for row in rows):
         lines.append(_assumed(config))
-    for layout, words in (("convolution", "a convolution's"), ("transposed", "a transposed convolution's")):
+    for layout, words in _READ_AS.items():
         if names := [row.report.weight for row in rows if row.layout == layout]:
             lines.append(f"the file does not say which, so read as {words}: {', '.join(names)}")
     if free:
@@ -170,7 +179,7 @@ def _free_row(plain: str, key: str, contents: Contents, config: OrthogonalConfig
         return _Row(report_weight(plain, saved_owner(plain, V, saved, scale), V), "file", "told")
     first, *others = possible_layouts(plain, V, tensors, scale)
     report = report_weight(plain, build_owner(plain, V, config, tensors, first, scale), V)
-    return _Row(report, "config", "convolution" if others else "told")
+    return _Row(report, "config", ("stack" if "stacked" in first else "convolution") if others else "told")
 
 
 def _plain_row(_: str, key: str, contents: Contents, config: OrthogonalConfig) -> _Row:
@@ -180,6 +189,8 @@ def _plain_row(_: str, key: str, contents: Contents, config: OrthogonalConfig) -
     layouts = possible_layouts(key, W, contents.tensors, None)
     reports = [_plain_report(key, W, config, contents.tensors, layout) for layout in layouts]
     best = min(range(len(reports)), key=lambda i: reports[i].error)  # the first where all are NaN
+    if "stacked" in layouts[best]:
+        return _Row(reports[best], "config", "transposed stack" if best else "stack")
     return _Row(reports[best], "config", "transposed" if best else "told")
 
 

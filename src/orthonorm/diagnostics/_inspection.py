@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from orthonorm.functional._orthogonality import orthogonality_errors
 from orthonorm.functional._precision import in_float64, row_norms
-from orthonorm.functional._rows import as_rows
 from orthonorm.functional.stiefel._layout import matrix_layout
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
@@ -60,7 +59,7 @@ def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
     for i, group in enumerate(optimizer.param_groups):
         names = group.get("param_names", [f"{i}.{j}" for j in range(len(group["params"]))])
         for name, weight in zip(names, group["params"] if group.get("manifold") else [], strict=False):
-            blocks = matrix_layout(tuple(weight.shape), group["group_size"]).blocks(weight)
+            blocks = matrix_layout(tuple(weight.shape), group["group_size"], group["stacked"]).blocks(weight)
             errors[name] = _largest([0.0, *(float(orthogonality_errors(block).amax()) for block in blocks)])
     if not errors:
         raise ValueError(f"this {type(optimizer).__name__} has no weight on the manifold (a group with manifold=True).")
@@ -180,7 +179,7 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
     """Return the report of the weight that `owner` makes of `V`."""
     with torch.no_grad():
         unit = owner.orthonormal_rows(V)
-        W = as_rows(owner.weight_of(unit, V), groups=owner.groups, transposed=owner.transposed)
+        W = owner.matrices(owner.weight_of(unit, V))
         rows = in_float64(owner.rows(V))
     centred = rows - rows.mean(-1, keepdim=True) if owner.center else rows
     numbers = [condition_number(matrix) for part in centred for matrix in part.split(owner.sizes)]

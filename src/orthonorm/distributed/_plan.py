@@ -18,7 +18,7 @@ from ._buckets import Bucket, balanced, make_buckets
 from ._divide import BUCKET_MIB, check_bucket
 from ._row_groups import GroupedWeight
 from ._row_transfers import Moves, where_most_rows_are
-from ._shared_weights import describe
+from ._shared_weights import describe, has_plain_rows
 
 __all__ = ["SETUPS", "Plan", "plan", "plan_weights"]
 
@@ -116,7 +116,7 @@ def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: flo
         for key, module, name, owner in orthogonal_weights(model)
     }
     if setup == "shard":
-        found = {i: w for i, w in found.items() if not w[1].transposed and w[1].constant_row is None}
+        found = {i: w for i, w in found.items() if has_plain_rows(w[1])}
     if not found:
         raise ValueError(
             f"this {type(model).__name__} has no orthogonal weight to plan for. Call orthogonalize_ first."

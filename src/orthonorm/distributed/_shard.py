@@ -19,7 +19,7 @@ from ._collectives import Collective, all_to_all, average_gradient
 from ._divide import BUCKET_MIB, check_bucket
 from ._exchange import DividedWeightNorm, Exchange, Member, Precision, install
 from ._row_transfers import Moves, where_most_rows_are
-from ._shared_weights import check_group, check_same_everywhere, describe, find_members
+from ._shared_weights import check_group, check_same_everywhere, describe, find_members, has_plain_rows
 
 __all__ = ["shard_", "sharded_params"]
 
@@ -27,19 +27,19 @@ __all__ = ["shard_", "sharded_params"]
 def shard_(
     model: nn.Module, mesh: DeviceMesh, *, mp_policy: MixedPrecisionPolicy | None = None, bucket_mib: float = BUCKET_MIB
 ) -> nn.Module:
-    """Shard the free matrices V on rows, map each group of rows on the rank that holds it, and gather only W.
+    """Shard every V on rows, map each group of rows on the rank that holds it, and gather only W.
 
     V becomes a DTensor, `Shard(0)` on the mesh, out of `fully_shard`'s hands: its gradient and the optimizer's state
     are sharded as V is, and raw V is never gathered in a forward. Groups are mapped whole by the rank that holds most
     of their rows; where a border between ranks cuts a group, its other rows (only those) are sent there and their
-    gradients back. `plan` tells what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
+    gradients back. `plan` says what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
     rows a rank avoids it. The orthonormal rows of the whole model are gathered at the start of its forward and live
     until its backward, as weights do with `reshard_after_forward=False`.
 
     Call it on every rank after `orthogonalize_`, before `fully_shard` and before building the optimizer; values are
     those of the mesh's first rank. The weights and their gradients are those of one process. Weights whose rows are no
-    rows of the tensor (transposed convolutions, embeddings with a padding row) are left to `fully_shard`, which gathers
-    their V.
+    rows of the tensor (transposed convolutions, stacks, embeddings with a padding row) are left to `fully_shard`, which
+    gathers their V.
 
     Args:
         model: a model with orthogonal weights, with values, on the mesh's device.
@@ -81,11 +81,11 @@ def shard_(
             "as in mesh['shard']; replicas over another one are not supported."
         )
     group = check_group("shard_", mesh.get_group())
-    members = [member for member in find_members(model, "shard_") if all(map(_has_plain_rows, member.owners))]
+    members = [member for member in find_members(model, "shard_") if all(map(has_plain_rows, member.owners))]
     if not members:
         raise ValueError(
-            "no orthogonal weight of this model can be sharded on rows: transposed convolutions and embeddings with a "
-            "padding row keep theirs elsewhere. Leave the model to fully_shard alone."
+            "no orthogonal weight of this model can be sharded on rows: transposed convolutions, stacks and embeddings "
+            "with a padding row keep theirs elsewhere. Leave the model to fully_shard alone."
         )
     weights = [describe(member.key, member.owners[0], member.V) for member in members]
     check_same_everywhere(weights, group, members[0].V.device)
@@ -117,7 +117,7 @@ def _check_torch() -> None:
 
 
 def sharded_params(model: nn.Module) -> set[nn.Parameter]:
-    """Return the free matrices that `shard_` has sharded, which `fully_shard(..., ignored_params=...)` is to leave.
+    """Return every V that `shard_` has sharded, which `fully_shard(..., ignored_params=...)` is to leave.
 
     Args:
         model: a module that `shard_` was called on.
@@ -131,12 +131,8 @@ def sharded_params(model: nn.Module) -> set[nn.Parameter]:
         if isinstance(owner, DividedWeightNorm) and owner.exchange.always
     }
     if not found:
-        raise ValueError(f"this {type(model).__name__} has no sharded free matrix. Call shard_ on it first.")
+        raise ValueError(f"this {type(model).__name__} has no sharded V. Call shard_ on it first.")
     return found
-
-
-def _has_plain_rows(owner: Any) -> bool:
-    return not owner.transposed and owner.constant_row is None
 
 
 def _distribute(model: nn.Module, members: Sequence[Member], mesh: DeviceMesh) -> None:

@@ -14,7 +14,7 @@ from ._collectives import Collective
 from ._exchange import DividedWeightNorm, Member
 from ._row_groups import GroupedWeight
 
-__all__ = ["check_group", "check_same_everywhere", "describe", "find_members", "refuse_columns"]
+__all__ = ["check_group", "check_same_everywhere", "describe", "find_members", "has_plain_rows", "refuse_columns"]
 
 
 def check_group(caller: str, process_group: Collective | None) -> Collective:
@@ -35,7 +35,7 @@ def check_group(caller: str, process_group: Collective | None) -> Collective:
 
 
 def find_members(model: nn.Module, caller: str) -> list[Member]:
-    """Return the free matrices of a model, one member for weights that layers share.
+    """Return the unconstrained parameters of a model, one member for weights that layers share.
 
     Raises:
         TypeError: if `model` is not a module.
@@ -71,6 +71,11 @@ def refuse_columns(key: str, owner: OrthogonalWeightNorm) -> None:
             f"{key} has orthonormal columns (tall='columns'), but ranks share out groups of rows. Convert it with "
             "tall='groups', or leave it to each rank by itself."
         )
+
+
+def has_plain_rows(owner: OrthogonalWeightNorm) -> bool:
+    """Return whether the rows to be orthonormal are those of the tensor, along its first dimension."""
+    return not owner.transposed and not owner.stacked and owner.constant_row is None
 
 
 def describe(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> GroupedWeight:

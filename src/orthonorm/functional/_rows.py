@@ -12,21 +12,28 @@ __all__ = ["as_rows", "from_rows", "is_sharded"]
 # `groups` blocks that never see one another, so each block is a matrix of its own. A transposed convolution's weight
 # is (in, out/groups, *kernel): block g maps the input channels of group g to its out/groups output channels, whose
 # filters are the rows (in/groups * k entries each) once the two channel dimensions are exchanged.
+# A stack (E, out, in) is E matrices as it lies; stored as (E, in, out), each is transposed.
 
 
-def as_rows(weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool = False) -> Float[Tensor, "groups n d"]:
-    """Return the weight of a linear layer or convolution as one matrix of filters for each of its groups.
+def as_rows(
+    weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool = False, stacked: bool = False
+) -> Float[Tensor, "groups n d"]:
+    """Return the weight of a layer as one matrix of filters for each group of a convolution, or each of a stack.
 
     Args:
-        weight: `(out, in/groups, *kernel)`, or `(in, out/groups, *kernel)` where `transposed`.
+        weight: `(out, in/groups, *kernel)`, or `(in, out/groups, *kernel)` where `transposed`; a stack is
+            `(E, out, in)`, or `(E, in, out)` where `transposed`.
         groups: the convolution's own groups.
-        transposed: whether it is a transposed convolution's weight.
+        transposed: whether it is a transposed convolution's weight, or stored with its inputs first.
+        stacked: whether it is a stack of matrices.
 
     Examples:
         >>> import torch
         >>> as_rows(torch.zeros(16, 4, 3, 3), groups=2).shape
         torch.Size([2, 8, 36])
     """
+    if stacked:
+        return weight.mT if transposed else weight
     if not transposed:
         return weight.reshape(groups, weight.shape[0] // groups, prod(weight.shape[1:]))
     blocks = weight.unflatten(0, (groups, weight.shape[0] // groups)).transpose(1, 2)
@@ -34,9 +41,11 @@ def as_rows(weight: Float[Tensor, "..."], *, groups: int = 1, transposed: bool =
 
 
 def from_rows(
-    rows: Float[Tensor, "groups n d"], shape: tuple[int, ...], *, transposed: bool = False
+    rows: Float[Tensor, "groups n d"], shape: tuple[int, ...], *, transposed: bool = False, stacked: bool = False
 ) -> Float[Tensor, "..."]:
     """Return the weight of the given shape whose `as_rows` is `rows`."""
+    if stacked:
+        return rows.mT.contiguous() if transposed else rows
     if not transposed:
         return rows.reshape(shape)
     groups, n, _ = rows.shape

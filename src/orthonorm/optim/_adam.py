@@ -13,6 +13,7 @@ from orthonorm.functional.stiefel._retractions import RETRACTIONS
 
 from ._base import Params, StiefelOptimizer, check_number
 from ._blocks import Blocks, grad_of
+from ._momentum import learning_rate
 
 __all__ = ["StiefelAdam"]
 
@@ -44,6 +45,7 @@ class StiefelAdam(StiefelOptimizer):
         retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.
+        stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 
     Raises:
         TypeError: a complex, half precision or sharded weight on the manifold.
@@ -76,6 +78,7 @@ class StiefelAdam(StiefelOptimizer):
         retraction: RetractionName = "qr",
         group_size: int | None = None,
         manifold: bool = True,
+        stacked: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -88,6 +91,7 @@ class StiefelAdam(StiefelOptimizer):
                 "retraction": retraction,
                 "group_size": group_size,
                 "manifold": manifold,
+                "stacked": stacked,
             },
         )
 
@@ -111,7 +115,7 @@ class StiefelAdam(StiefelOptimizer):
             if "step" not in state:
                 state["step"] = torch.zeros((), dtype=torch.float32)
                 state["exp_avg"] = torch.zeros_like(param)
-                count = len(matrix_layout(param.shape, group["group_size"]).sizes)
+                count = matrix_layout(param.shape, group["group_size"], group["stacked"]).count
                 state["exp_avg_sq"] = param.new_zeros(count)
             state["step"] += 1
 
@@ -134,8 +138,7 @@ class StiefelAdam(StiefelOptimizer):
         steps = [state["step"].item() for state in states]
         first = W.new_tensor([1 - beta1**t for t in steps])
         second = W.new_tensor([1 - beta2**t for t in steps])
-        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
-        rate = -lr / (first * ((v / second).sqrt() + group["eps"]))
+        rate = -learning_rate(group) / (first * ((v / second).sqrt() + group["eps"]))
         step = RETRACTIONS[group["retraction"]](W, m, rate[:, None, None])
         blocks.scatter(blocks.params, step)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from orthonorm._nearest_name import nearest_name
@@ -48,7 +49,7 @@ class StiefelOptimizer(Optimizer, ABC):
                 "manifold=False and there is none (a weight with orthonormal rows has a constant "
                 "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
             )
-        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4)
+        put_on_manifold(on_manifold, type(self).__name__, stacklevel=4, eps=self._eps)
         self._constructing = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -84,31 +85,46 @@ class StiefelOptimizer(Optimizer, ABC):
         if not on_manifold:
             return
         try:
-            _check_names(added.get("param_names", []))
+            _check_names(added)
             for param in added["params"]:
-                check_weight(param, added["group_size"], self._takes_shards)
+                check_weight(param, added["group_size"], self._takes_shards, added["stacked"])
             # The constructor moves weights when all of its groups are checked.
             if not self._constructing:
-                put_on_manifold([added], type(self).__name__, stacklevel=3)
+                put_on_manifold([added], type(self).__name__, stacklevel=3, eps=self._eps)
         except BaseException:
             self.param_groups.pop()
             raise
 
+    def _eps(self, group: dict[str, Any]) -> float:
+        """How far from the manifold the weights of a group may start."""
+        return 0.0
+
     def _check_options(self, options: dict[str, Any]) -> None:
-        if not isinstance(options["manifold"], bool):
-            raise TypeError(f"manifold must be True or False, got {options['manifold']!r}")
+        for name in ("manifold", "stacked"):
+            if not isinstance(options[name], bool):
+                raise TypeError(f"{name} must be True or False, got {options[name]!r}")
         lr = options["lr"]
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"lr as a tensor must have one element, got shape {tuple(lr.shape)}")
         for name in ("lr", "weight_decay"):
             check_number(name, options[name])
         if options["manifold"]:
-            check_pair(options["metric"], options["retraction"])
+            if "metric" in options:
+                check_pair(options["metric"], options["retraction"])
             check_group_arguments(options["group_size"], "balanced")
 
+    # Note [a step is left out of compiled graphs]
+    # Which weights have gradients, the learning rate and the count of steps are values that a graph would be compiled
+    # for, again at each change. So dynamo breaks the graph at a step and runs it as it is. The function that it meets
+    # is the outermost: torch would wrap `step` to run its hooks, and the wrapper would be traced. `_disable_dynamo` is
+    # what torch's own optimizers use; `torch.compiler.disable` would import all of dynamo with this module.
+    @_disable_dynamo
+    @Optimizer.profile_hook_step
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """One step of every parameter that has a gradient; gradients are left as they are.
+
+        It is left out of what `torch.compile` compiles, so a function that steps has a break in its graph there.
 
         Args:
             closure: recomputes the loss and its gradients, and returns the loss.
@@ -133,7 +149,7 @@ class StiefelOptimizer(Optimizer, ABC):
                 self._euclidean_step(group, params)
                 continue
             self._begin_step(group, params)
-            for blocks in batches(params, group["group_size"]):
+            for blocks in batches(params, group["group_size"], group["stacked"]):
                 first = blocks.params[0]
                 with without_autocast(first.device), full_float32(first.device, first.dtype):
                     self._manifold_step(group, blocks)
@@ -147,6 +163,8 @@ class StiefelOptimizer(Optimizer, ABC):
         for param in params:
             if grad_of(param).layout is not torch.strided:
                 raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
+
+    step.hooked = True  # type: ignore[attr-defined]  # so torch does not wrap it once more
 
     @abstractmethod
     def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
@@ -207,12 +225,19 @@ def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: l
         )
 
 
-def _check_names(names: list[str]) -> None:
-    for name in names:
+def _check_names(group: dict[str, Any]) -> None:
+    """Refuse what the names of weights tell: that one is a free V, or a stack that is not said to be one."""
+    names = group.get("param_names", [])
+    for name, param in zip(names, group["params"], strict=False):
         if ".parametrizations." in f".{name}" and name.endswith(".original"):
             raise ValueError(
                 f"{name} is the free parameter of a layer that computes its weight from it, so to hold it on the "
                 "manifold does not hold the weight there, and a layer that is orthogonal already gains nothing. Give "
                 "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
                 "and give its weight to this one"
+            )
+        if param.ndim == 3 and not group["stacked"] and name.rpartition(".")[2] != "weight":
+            raise ValueError(
+                f"{name} has three dimensions, {tuple(param.shape)}, and is no convolution's kernel by its name. Pass "
+                "stacked=True in its parameter group for a stack of matrices, or name it weight"
             )

@@ -1,7 +1,7 @@
 """Blocks of equal shape, gathered from many parameters and stepped as one batch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -24,8 +24,10 @@ class Place:
     """Where one group of rows lies in a weight."""
 
     index: int
+    member: int | None
+    """Which matrix of a stack, or of this rank's part of it; `None` where the weight is one matrix."""
     rows: slice | None
-    """Rows of the weight, or of this rank's part of it, or `None` for all of them."""
+    """Rows of that matrix, or of this rank's part of it, or `None` for all of them."""
     columns: bool
     """Whether the block is the transpose, for a weight with orthonormal columns."""
     shape: tuple[int, ...]
@@ -35,29 +37,41 @@ class Place:
 
     def of(self, tensor: Tensor) -> Tensor:
         """The rows of a tensor shaped like the weight, flattened; a view where strides allow."""
-        tensor = local(tensor)
-        if self.rows is not None:
-            tensor = tensor[self.rows]
+        tensor = self._rows_of(tensor)
         return tensor if len(self.shape) == 2 else tensor.reshape(self.shape[0], -1)
+
+    def _rows_of(self, tensor: Tensor) -> Tensor:
+        tensor = local(tensor)
+        if self.member is not None:
+            tensor = tensor[self.member]
+        return tensor if self.rows is None else tensor[self.rows]
 
     def write(self, tensor: Tensor, rows: Tensor) -> None:
         """Copy flattened rows into a tensor shaped like the weight."""
-        tensor = local(tensor)
-        if self.rows is not None:
-            tensor = tensor[self.rows]
+        tensor = self._rows_of(tensor)
         tensor.copy_(rows if len(self.shape) == 2 else rows.reshape(self.shape))
 
 
 @lru_cache(maxsize=4096)
-def places(shape: tuple[int, ...], group_size: int | None, held: tuple[int, int] | None = None) -> tuple[Place, ...]:
+def places(
+    shape: tuple[int, ...], group_size: int | None, held: tuple[int, int] | None = None, stacked: bool = False
+) -> tuple[Place, ...]:
     """The places of a weight's groups; of those that this rank holds, if it has only some rows."""
+    if stacked:
+        start, end = (0, shape[0]) if held is None else held
+        inner = places(shape[1:], group_size)
+        return tuple(
+            replace(place, index=i * len(inner) + place.index, member=i - start)
+            for i in range(start, end)
+            for place in inner
+        )
     layout = matrix_layout(shape, group_size)
     first, stop = (0, layout.n) if held is None else held
     if layout.transposed:
-        return (Place(0, None, True, tuple(shape), (layout.d, layout.n)),) if stop > first else ()
+        return (Place(0, None, None, True, tuple(shape), (layout.d, layout.n)),) if stop > first else ()
     whole = len(layout.sizes) == 1
     return tuple(
-        Place(i, None if whole else slice(a - first, b - first), False, (b - a, *shape[1:]), (b - a, layout.d))
+        Place(i, None, None if whole else slice(a - first, b - first), False, (b - a, *shape[1:]), (b - a, layout.d))
         for i, (a, b) in enumerate(layout.bounds)
         if first <= a < stop
     )
@@ -103,14 +117,14 @@ def grad_of(param: Tensor) -> Tensor:
     return param.grad
 
 
-def batches(params: list[Tensor], group_size: int | None) -> Iterator[Blocks]:
+def batches(params: list[Tensor], group_size: int | None, stacked: bool = False) -> Iterator[Blocks]:
     """The groups of all parameters, those of one shape, dtype and device together."""
     alike: dict[tuple, list[Tensor]] = {}
     for param in params:
         alike.setdefault((param.shape, held_rows(param), param.dtype, param.device), []).append(param)
     buckets: dict[tuple, Blocks] = {}
     for (shape, held, *kind), same in alike.items():
-        for place in places(shape, group_size, held):
+        for place in places(shape, group_size, held, stacked):
             key = (place.size, place.columns, *kind)
             bucket = buckets.setdefault(key, Blocks([], []))
             bucket.params.extend(same)

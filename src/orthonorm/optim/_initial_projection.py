@@ -1,6 +1,7 @@
-"""The start of weights on the manifold: all of them are checked, and those that are off it told and moved."""
+"""The start of weights on the manifold: all of them are checked, and those that are off it reported and moved."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 
 from orthonorm.functional._orthogonality import orthogonality_errors
+from orthonorm.functional._precision import working_dtype
 from orthonorm.functional._rows import is_sharded
 from orthonorm.functional.stiefel._layout import matrix_layout
 from orthonorm.functional.stiefel._manifold import project
@@ -27,7 +29,7 @@ class _Off(NamedTuple):
     """The parameters of which a block is zero, by identity."""
 
 
-def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
+def check_weight(param: Tensor, group_size: int | None, shards: bool, stacked: bool) -> None:
     """Raise unless an optimizer on the manifold can take a parameter of this kind, whatever its values."""
     if isinstance(param, UninitializedParameter):
         raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
@@ -37,7 +39,7 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
                 "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
                 "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
             )
-        check_shard(param, group_size)
+        check_shard(param, group_size, stacked)
     if param.is_complex():
         raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
     if param.dtype not in (torch.float32, torch.float64):
@@ -45,24 +47,31 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool) -> None:
             f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
             "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
         )
-    matrix_layout(param.shape, group_size)
+    matrix_layout(param.shape, group_size, stacked)
 
 
-def put_on_manifold(groups: list[dict[str, Any]], name: str, stacklevel: int) -> None:
+def put_on_manifold(
+    groups: list[dict[str, Any]], name: str, stacklevel: int, eps: Callable[[dict[str, Any]], float]
+) -> None:
     """Replace the weights of groups that are off the manifold by the nearest ones on it, with a warning.
 
-    None is written before all are known, and told: where this raises, or the warning does, they are as they were.
+    None is written before all are known, and reported: where this raises, or the warning does, they are as they were.
 
     Args:
         groups: parameter groups with `manifold=True`.
         name: the optimizer's.
         stacklevel: that of the user's call, seen from here.
+        eps: how far from the manifold the weights of a group may stay, `|W W^T - I|_F`.
 
     Raises:
         ValueError: a weight has entries that are not finite.
     """
     with torch.no_grad():
-        found = [_off(blocks) for group in groups for blocks in batches(group["params"], group["group_size"])]
+        found = [
+            _off(blocks, eps(group))
+            for group in groups
+            for blocks in batches(group["params"], group["group_size"], group["stacked"])
+        ]
         off = [part for part in found if part is not None]
         if not off:
             return
@@ -72,7 +81,7 @@ def put_on_manifold(groups: list[dict[str, Any]], name: str, stacklevel: int) ->
             part.blocks.scatter(part.blocks.params, W)
 
 
-def _off(blocks: Blocks) -> _Off | None:
+def _off(blocks: Blocks, eps: float) -> _Off | None:
     W = blocks.stack(blocks.params)
     if not bool(torch.isfinite(W).all()):
         raise ValueError(
@@ -81,11 +90,19 @@ def _off(blocks: Blocks) -> _Off | None:
     # Squares past the range of the type leave inf - inf: as far off as can be, and NaN compares as nothing.
     errors = orthogonality_errors(W).squeeze(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)
     # 1.2e-5 in float32: a run that goes on after a checkpoint is not disturbed.
-    off = (errors > 100 * torch.finfo(W.dtype).eps).tolist()
+    off = ((errors > 100 * torch.finfo(W.dtype).eps) & ~_within(W, eps)).tolist()
     if not any(off):
         return None
     nothing = blocks.where((W == 0).all(-1).all(-1).tolist())
     return _Off(blocks.where(off), errors.max().item(), {id(param) for param in nothing.params})
+
+
+def _within(W: Tensor, eps: float) -> Tensor:
+    if eps == 0:
+        return torch.zeros(len(W), dtype=torch.bool, device=W.device)
+    X = W.to(working_dtype(W))
+    P = X @ X.mT - torch.eye(X.shape[-2], dtype=X.dtype, device=X.device)
+    return torch.linalg.matrix_norm(P) <= eps
 
 
 def _text(off: list[_Off], total: int, name: str) -> str:
@@ -102,6 +119,6 @@ def _text(off: list[_Off], total: int, name: str) -> str:
         f"manifold: the largest |W W^T - I| was {max(part.worst for part in off):.2g}, and "
         "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
         f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
-        "instance, to keep the weights as they are. The free matrix V of a layer that "
+        "instance, to keep the weights as they are. The unconstrained parameter V of a layer that "
         "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer"
     )

@@ -2,24 +2,22 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.optim.sgd import sgd
 
 from orthonorm.functional._option_types import MetricName, RetractionName
-from orthonorm.functional.stiefel._manifold import METRICS, project_tangent
 from orthonorm.functional.stiefel._retractions import RETRACTIONS
 
-from ._base import Params, StiefelOptimizer, check_number
-from ._blocks import Blocks, grad_of
+from ._base import Params
+from ._blocks import Blocks
+from ._momentum import MomentumOptimizer, learning_rate
 
 __all__ = ["StiefelSGD"]
 
 
-class StiefelSGD(StiefelOptimizer):
+class StiefelSGD(MomentumOptimizer):
     r"""SGD that keeps `W W^T = I`, beside ordinary SGD for the other parameters.
 
-    For a weight on the manifold with gradient `G`, rate `eta` and momentum `mu`:
+    For a weight on the manifold with gradient `G`, learning rate `eta` and momentum `mu`:
 
     `b <- mu T(b) + grad`, `W <- R_W(-eta b)`; with Nesterov `W <- R_W(-eta (grad + mu b))`
 
@@ -48,7 +46,9 @@ class StiefelSGD(StiefelOptimizer):
     A weight is flattened to `n x d` (a convolution kernel to `(out, in/groups * k * k)`) and its
     rows are orthonormal; a tall one (`n > d`) has orthonormal columns. With `group_size` the rows are
     split into groups of at most that size, orthonormal by themselves, wide or tall. A transposed
-    convolution stores its input channels first, and those are its rows here. Weights off the
+    convolution stores its input channels first, and those are its rows here. A group with `stacked=True` holds stacks
+    `(E, n, d)`, of which each matrix is on the manifold by itself; without it, three dimensions are those of a
+    one-dimensional convolution. Weights off the
     manifold at construction are replaced by the nearest ones on it, with a warning. Groups of equal
     shape are stepped as one batch. A gradient that is not finite makes its group NaN and leaves the
     others right; a step so long that `W + Z` loses its rank leaves the group where it is.
@@ -64,6 +64,7 @@ class StiefelSGD(StiefelOptimizer):
         retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.
+        stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 
     Raises:
         TypeError: a complex or half precision weight on the manifold, or one sharded on other than its rows.
@@ -72,6 +73,7 @@ class StiefelSGD(StiefelOptimizer):
             holds a part of a group.
 
     Examples:
+        >>> import torch
         >>> net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
         >>> for weight in (net[0].weight, net[2].weight):
         ...     _ = torch.nn.init.orthogonal_(weight)
@@ -88,8 +90,6 @@ class StiefelSGD(StiefelOptimizer):
     Matrix Manifolds, 2008, chapters 3, 4 and 8; Mathematics (8) and (9).
     """
 
-    _takes_shards = True
-
     def __init__(
         self,
         params: Params,
@@ -101,6 +101,7 @@ class StiefelSGD(StiefelOptimizer):
         retraction: RetractionName = "qr",
         group_size: int | None = None,
         manifold: bool = True,
+        stacked: bool = False,
     ) -> None:
         super().__init__(
             params,
@@ -113,66 +114,11 @@ class StiefelSGD(StiefelOptimizer):
                 "retraction": retraction,
                 "group_size": group_size,
                 "manifold": manifold,
+                "stacked": stacked,
             },
         )
 
-    def _check_options(self, options: dict[str, Any]) -> None:
-        super()._check_options(options)
-        check_number("momentum", options["momentum"])
-        if options["nesterov"] and options["momentum"] == 0:
-            raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
-
-    def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
-        if group["manifold"]:
-            return "a weight on the manifold", "build the layer with sparse=False or set manifold=False for this group"
-        if group["weight_decay"] != 0:
-            return "weight decay", "build the layer with sparse=False or set weight_decay=0 for this group"
-        return None
-
-    def _begin_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        if group["momentum"] == 0:
-            return
-        for param in params:
-            if "momentum_buffer" not in self.state[param]:
-                self.state[param]["momentum_buffer"] = torch.zeros_like(param)
-
     def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
         W, G = blocks.stack(blocks.params), blocks.stack(blocks.grads)
-        metric, momentum = group["metric"], group["momentum"]
-        if momentum == 0:
-            direction = G if metric is None else METRICS[metric].gradient(W, G)
-        else:
-            buffers = [self.state[param]["momentum_buffer"] for param in blocks.params]
-            B = _accumulate(W, G, blocks.stack(buffers), momentum, metric)
-            direction = _accumulate(W, G, B, momentum, metric) if group["nesterov"] else B
-            blocks.scatter(buffers, B)
-        lr = group["lr"].squeeze() if isinstance(group["lr"], Tensor) else group["lr"]
-        blocks.scatter(blocks.params, RETRACTIONS[group["retraction"]](W, direction, -lr))
-
-    def _euclidean_step(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        buffers = [self.state[param].get("momentum_buffer") for param in params]
-        sgd(
-            params,
-            [grad_of(param) for param in params],
-            buffers,
-            has_sparse_grad=any(grad_of(param).is_sparse for param in params),
-            weight_decay=group["weight_decay"],
-            momentum=group["momentum"],
-            lr=group["lr"],
-            dampening=0,
-            nesterov=group["nesterov"],
-            maximize=False,
-        )
-        if group["momentum"] != 0:
-            for param, buffer in zip(params, buffers, strict=True):
-                self.state[param]["momentum_buffer"] = buffer
-
-
-def _accumulate(W: Tensor, G: Tensor, B: Tensor, mu: float, metric: MetricName | None) -> Tensor:
-    """`grad + mu T(B)`."""
-    if metric is None:
-        return torch.add(G, B, alpha=mu)
-    if metric == "euclidean":
-        # The gradient is the same projection, which is linear: two products instead of four.
-        return project_tangent(W, torch.add(G, B, alpha=mu))
-    return torch.add(METRICS[metric].gradient(W, G), project_tangent(W, B), alpha=mu)
+        direction = self._direction(group, blocks, W, G, group["metric"])
+        blocks.scatter(blocks.params, RETRACTIONS[group["retraction"]](W, direction, -learning_rate(group)))

@@ -29,7 +29,7 @@ def held_rows(tensor: Tensor) -> tuple[int, int] | None:
     return 0, n
 
 
-def check_shard(tensor: Tensor, group_size: int | None) -> None:
+def check_shard(tensor: Tensor, group_size: int | None, stacked: bool = False) -> None:
     """Refuse a sharded weight of which a rank would hold a part of a group.
 
     Raises:
@@ -47,6 +47,8 @@ def check_shard(tensor: Tensor, group_size: int | None) -> None:
             f"{tuple(sharded.placements)}. Shard(0) is what fully_shard makes; or use orthogonal_weight_norm, which "
             "trains an unconstrained weight"
         )
+    if stacked:  # whole matrices on each rank
+        return
     ranks = mesh.size(dims[0])
     held = -(-n // ranks)
     if not _cut(tuple(tensor.shape), group_size, held):

@@ -59,15 +59,22 @@ def _refuse_swap(label: str, name: str) -> None:
 
 
 def _refusing(register: Any) -> Any:
-    """Return the `register_parameter` of a class that refuses a Parameter in the place of an orthogonal weight."""
+    """Return the `register_parameter` of a class that refuses to put an orthogonal weight into a Parameter."""
 
-    def _register_parameter(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+    def _register_parameter(self: nn.Module, name: str, param: Tensor | None) -> None:
         lists: Any = self._modules.get("parametrizations") or {}
-        if name in lists and isinstance(lists[name][0], OrthogonalWeightNorm):
+        labels = {key: value[0].label for key, value in lists.items() if isinstance(value[0], OrthogonalWeightNorm)}
+        if name in labels:
             raise ValueError(
-                f"{lists[name][0].label} is computed from V, so no Parameter can take its place. Assign the values "
+                f"{labels[name]} is computed from V, so no Parameter can take its place. Assign the values "
                 f"(layer.{name} = parameter.detach()), tie weights before the conversion, or fold the model first "
                 "(orthonorm.fold_)."
+            )
+        pruned = name.removesuffix("_orig")
+        if pruned != name and pruned in labels and not isinstance(param, nn.Parameter):
+            raise ValueError(
+                f"{labels[pruned]} is computed from V, so pruning cannot keep it as the parameter {name!r}. Fold the "
+                "model first (orthonorm.fold_)."
             )
         register(self, name, param)
 

@@ -10,10 +10,10 @@ from torch.nn.utils import parametrize
 
 from orthonorm.functional._option_types import Grouping, MethodName, Precision, Tall
 
-from ._arguments import check_table
+from ._arguments import check_table, refuse_rewritten, refuse_unsaid_stack
 from ._assignment import adapt_assignment
 from ._options import Blocks, Initial, Options, Scale
-from ._recurrent_and_attention import adapt
+from ._recurrent_and_attention import adapt, read_once
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
 from ._row_layout import row_layout
@@ -45,6 +45,7 @@ def orthogonal_weight_norm(
     scale: Scale = None,
     initial: Initial = "orthonormal",
     blocks: Blocks = None,
+    stacked: bool = False,
     method: MethodName = "auto",
     precision: Precision = "auto",
 ) -> nn.Module:
@@ -58,7 +59,11 @@ def orthogonal_weight_norm(
 
     Rows are output filters: a convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
     by itself, and a transposed convolution is brought to that form first. It is the kernel that is orthogonal, not the
-    convolution as an operator.
+    convolution as an operator. With `stacked=True` a parameter `(E, n, d)` is E matrices, each orthogonal by itself,
+    with its own groups, blocks and scale.
+
+    The weight is computed at each read. Where a forward reads it many times, as an unrolled cell does, run that inside
+    `cached`, or call `register_cached(model)` once.
 
     Args:
         module: the module that owns the tensor.
@@ -76,6 +81,8 @@ def orthogonal_weight_norm(
             of the weight that was there, so V has condition number 1; `"weight"` for that weight itself, as in the
             paper's experiments. A tensor that another layer shares changes for that layer too.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
+        stacked: whether the tensor is a stack `(E, n, d)` of matrices, such as the experts of a mixture. That of a
+            transformers module which stores `(E, d, n)` is read by its outputs.
         method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
             `"newton"` elsewhere.
         precision: `"auto"` transforms a float32 weight in float32, in as many passes as accuracy needs (and on a CPU in
@@ -87,8 +94,9 @@ def orthogonal_weight_norm(
 
     Raises:
         TypeError: if `module` is not a module, or the tensor is complex or not floating.
-        ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, or an
-            embedding has sparse gradients or a `max_norm`.
+        ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, an
+            embedding has sparse gradients or a `max_norm`, or a tensor of three dimensions is neither a convolution's
+            kernel nor said to be a stack.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -109,13 +117,14 @@ def orthogonal_weight_norm(
         method=method,
         precision=precision,
     )
-    return make_orthogonal(module, options, name)
+    return make_orthogonal(module, options, name, stacked=stacked)
 
 
-def make_orthogonal(module: nn.Module, options: Options, name: str = "weight") -> nn.Module:
+def make_orthogonal(module: nn.Module, options: Options, name: str = "weight", *, stacked: bool = False) -> nn.Module:
     """Return the module with an orthogonal tensor: what `orthogonal_weight_norm` does with its options."""
     with warnings_last(5):
-        return register(module, name, build(module, name, options, label=f"{name} of {type(module).__name__}"))
+        label = f"{name} of {type(module).__name__}"
+        return register(module, name, build(module, name, options, label=label, stacked=stacked))
 
 
 @contextmanager
@@ -132,7 +141,13 @@ def warnings_last(stacklevel: int = 4) -> Iterator[None]:
 
 
 def build(
-    module: nn.Module, name: str, options: Options, *, label: str, constant_row: int | None = None
+    module: nn.Module,
+    name: str,
+    options: Options,
+    *,
+    label: str,
+    constant_row: int | None = None,
+    stacked: bool = False,
 ) -> OrthogonalWeightNorm:
     """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
     if not isinstance(module, nn.Module):
@@ -145,33 +160,21 @@ def build(
         )
     weight = module._parameters.get(name)
     if weight is None:
-        _refuse_rewritten(module, name, label)
+        refuse_rewritten(module, name, label)
         known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
         raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
     check_table(module, label)
-    groups, transposed = row_layout(module) if name == "weight" else (1, False)
+    refuse_unsaid_stack(module, name, weight, stacked, label)
+    groups, transposed = row_layout(module, name, stacked=stacked)
     return OrthogonalWeightNorm(
-        weight, options, groups=groups, transposed=transposed, constant_row=constant_row, label=label
+        weight,
+        options,
+        groups=groups,
+        transposed=transposed,
+        stacked=stacked,
+        constant_row=constant_row,
+        label=label,
     )
-
-
-# What torch's older functions, which rewrite a weight in a hook before each forward, keep beside it, and how each ends.
-_REWRITTEN = {
-    "_g": ("weight_norm", "torch.nn.utils.remove_weight_norm(module, {name!r})"),
-    "_u": ("spectral_norm", "torch.nn.utils.remove_spectral_norm(module, {name!r})"),
-    "_mask": ("pruning", "torch.nn.utils.prune.remove(module, {name!r})"),
-}
-
-
-def _refuse_rewritten(module: nn.Module, name: str, label: str) -> None:
-    """Raise a ValueError for a tensor that a hook of torch's makes from others: it is no parameter any more."""
-    there = {**module._parameters, **module._buffers}
-    for ending, (function, cure) in _REWRITTEN.items():
-        if name + ending in there:
-            raise ValueError(
-                f"{label} is rewritten before each forward by torch's {function}, so it is no parameter of this "
-                f"{type(module).__name__}. Remove that first ({cure.format(name=name)}), or leave the layer out."
-            )
 
 
 def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm) -> nn.Module:
@@ -195,6 +198,8 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
             adapt(module)
             module.register_load_state_dict_pre_hook(load_plain_weight)
             adapt_resets(module)
+        if parametrization.stacked:
+            read_once(module)
         adapt_assignment(module, name)
     await_values(parametrization, free_matrix(module, name), parametrization.scale)
     return module

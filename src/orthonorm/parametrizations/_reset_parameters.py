@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ._cache import write_count
 from ._without_values import stop_waiting
+from .caching._cache import write_count
 
 __all__ = ["adapt_resets"]
 

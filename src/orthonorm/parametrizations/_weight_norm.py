@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections import Counter
 from collections.abc import Hashable
 from typing import Any
 
@@ -11,17 +10,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from orthonorm.functional._completion import complete_rank
-from orthonorm.functional._groups import row_limit, runs_of_equal_size
+from orthonorm.functional._groups import row_limit
 from orthonorm.functional._methods import choose_method
 from orthonorm.functional._option_types import MethodName, Precision
 from orthonorm.functional._orthonormalize import orthonormalize_groups
 from orthonorm.functional._precision import check_precision, in_float64, row_norms
 from orthonorm.functional._rows import as_rows, from_rows
 
-from ._arguments import check_weight, refuse_sharded
-from ._cache import look_up
+from ._arguments import check_stack, check_weight, refuse_sharded
 from ._options import Options, split_rows
-from ._saved_options import note_options, warn_of_other_options
+from ._saved_options import groups_in_words, note_options, options_in_words, warn_of_other_options
+from .caching._cache import look_up
+from .caching._repeated_reads import RepeatedReads
 
 __all__ = ["OrthogonalWeightNorm"]
 
@@ -40,6 +40,7 @@ class OrthogonalWeightNorm(nn.Module):
             `"row_norms"` starts at the norms of its rows.
         options: what `orthogonal_weight_norm` takes; None for its defaults.
         groups, transposed: the layout of a convolution's weight.
+        stacked: whether the weight is a stack `(E, n, d)` of matrices; then `transposed` says that it is `(E, d, n)`.
         constant_row: a row that is left as it is and gets no gradient (an embedding's padding); None for none.
         label: how messages name the weight.
 
@@ -64,18 +65,22 @@ class OrthogonalWeightNorm(nn.Module):
         *,
         groups: int = 1,
         transposed: bool = False,
+        stacked: bool = False,
         constant_row: int | None = None,
         label: str = "the weight",
     ) -> None:
         super().__init__()
         options = Options() if options is None else options
         check_weight(weight, label)
+        check_stack(weight, stacked, label)
         choose_method(options.method, weight.device)
         check_precision(options.precision, weight.device)
         self.options: Options = options
         self.shape: tuple[int, ...] = tuple(weight.shape)
         self.label: str = label
-        self.groups: int = groups
+        self.reads: RepeatedReads = RepeatedReads()
+        self.groups: int = len(weight) if stacked else groups
+        self.stacked: bool = stacked
         self.transposed: bool = transposed
         self.constant_row: int | None = constant_row
         self.center: bool = options.center
@@ -141,10 +146,11 @@ class OrthogonalWeightNorm(nn.Module):
 
     def rows_key(self) -> Hashable:
         """Return what decides the orthonormal rows besides V, but for how they are computed."""
-        return self.sizes, self.columns, self.center, self.groups, self.transposed, self.constant_row
+        layout = self.groups, self.transposed, self.stacked, self.constant_row
+        return self.sizes, self.columns, self.center, *layout
 
     def rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
-        """Return the rows of `V` that are to be orthonormal, one matrix for each of a convolution's groups.
+        """Return the rows of `V` that are to be orthonormal, one matrix for each group of a convolution, or of a stack.
 
         Where columns are to be orthonormal they are the rows here, one matrix for each block.
 
@@ -156,11 +162,15 @@ class OrthogonalWeightNorm(nn.Module):
         return rows.unflatten(1, (self.columns, -1)).flatten(0, 1).mT if self.columns else rows
 
     def _matrices(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
-        """Return `V` as one matrix for each of a convolution's groups, without the constant row."""
-        rows = as_rows(V, groups=self.groups, transposed=self.transposed)
+        """Return `V` as its matrices, without the constant row."""
+        rows = self.matrices(V)
         if self.constant_row is None:
             return rows
         return torch.cat([rows[:, : self.constant_row], rows[:, self.constant_row + 1 :]], dim=1)
+
+    def matrices(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
+        """Return a tensor of the weight's shape as one matrix for each group of a convolution, or each of a stack."""
+        return as_rows(weight, groups=self.groups, transposed=self.transposed, stacked=self.stacked)
 
     def assemble(self, rows: Float[Tensor, "groups n d"], V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the tensor of the shape of `V` whose `rows` are the given ones; a constant row comes from `V`."""
@@ -169,7 +179,7 @@ class OrthogonalWeightNorm(nn.Module):
         if self.constant_row is not None:
             i = self.constant_row
             rows = torch.cat([rows[:, :i], V.detach()[None, i : i + 1], rows[:, i:]], dim=1)
-        return from_rows(rows, V.shape, transposed=self.transposed)
+        return from_rows(rows, V.shape, transposed=self.transposed, stacked=self.stacked)
 
     def orthonormal_rows(self, V: Float[Tensor, "..."]) -> Float[Tensor, "groups n d"]:
         """Return the orthonormal rows before the scale, one matrix for each of a convolution's groups."""
@@ -253,38 +263,27 @@ class OrthogonalWeightNorm(nn.Module):
 
     def describe_groups(self) -> str:
         """Return the groups in words: "2 groups of 32 rows", "64 orthonormal columns"."""
-        if self.columns:
-            count = self.groups * self.columns
-            return f"{self.sizes[0]} orthonormal columns" + (f" in each of {count} blocks" if count > 1 else "")
-        counts = Counter(self.sizes)
-        text = " and ".join(
-            f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}" for size, count in counts.items()
-        )
-        text = text or "no rows"
-        return text if self.groups == 1 else f"{text} in each of {self.groups} convolution groups"
+        return groups_in_words(self.sizes, self.columns, self.groups, self.stacked)
 
-    def _options(self) -> str:
-        if self.columns:
-            return f"orthonormal columns of {self.groups * self.columns} blocks"
-        sizes = " + ".join(f"{count} x {size}" for size, count in runs_of_equal_size(self.sizes))
-        return f"groups of {sizes} rows, {'centred' if self.center else 'not centred'}"
+    def _options_in_words(self) -> str:
+        return options_in_words(self.sizes, self.columns, self.groups, self.center)
 
     def _rows_to_note(self) -> dict[str, Any]:
         """Return what decides the weight besides the tensors, as attributes of this module by their names."""
         fixed = self.scale if isinstance(self.scale, float) else None
-        names = ("sizes", "columns", "center", "groups", "transposed", "constant_row")
+        names = ("sizes", "columns", "center", "groups", "transposed", "stacked", "constant_row")
         return {name: getattr(self, name) for name in names} | {"scale": fixed}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        note_options(destination, prefix, self._options(), self._rows_to_note())
+        note_options(destination, prefix, self._options_in_words(), self._rows_to_note())
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any
     ) -> None:
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest, **named)
         key = prefix.replace("parametrizations.", "").removesuffix(".0.")
-        warn_of_other_options(local_metadata, self._options(), key)
+        warn_of_other_options(local_metadata, self._options_in_words(), key)
 
     def extra_repr(self) -> str:
         """Return what the printed module shows: groups, limit, centring, scale."""

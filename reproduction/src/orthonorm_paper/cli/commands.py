@@ -141,7 +141,7 @@ def run(
     from orthonorm_paper.experiments.precision import at_precision
     from orthonorm_paper.experiments.tuned import planned
     from orthonorm_paper.training.execute import Settings
-    from orthonorm_paper.training.ranks import one_of_many
+    from orthonorm_paper.training.processes.ranks import one_of_many
 
     from .closing_lines import ending
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from .ranks import world
+from .processes.ranks import world
 
 # What `BatchNorm1d`, `2d` and `3d` are; torch exports no other common name of theirs.
 _BatchNorm = nn.modules.batchnorm._BatchNorm

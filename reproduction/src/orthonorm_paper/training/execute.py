@@ -31,12 +31,12 @@ from orthonorm_paper.records.lines import Outcome, finite
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.writing import clear, writing
 
-from . import ranks
 from .batch_norm import share_batch_norm
 from .checkpoint_file import begun
-from .launch import launch
 from .lightning_module import Diverged, TrainingModule
 from .loader import EpochLoader
+from .processes import ranks
+from .processes.launch import launch
 from .random_state import seed_everything
 from .record_header import header_of, now
 from .recorder import Recorder, Stopped

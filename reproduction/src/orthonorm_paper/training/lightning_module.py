@@ -14,9 +14,9 @@ from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import rate
 
 from .loader import Batch, EpochLoader
+from .processes.ranks import everyones, rank, total, world
+from .processes.sharding import shard_
 from .random_state import random_state, restore_random_state
-from .ranks import everyones, rank, total, world
-from .sharding import shard_
 from .streaming import StreamingLoader
 from .test_error import Errors
 

@@ -18,9 +18,9 @@ from orthonorm_paper.records.writing import writing
 
 from .lightning_module import TrainingModule
 from .loader import EpochLoader
-from .ranks import agree, rank, total
+from .processes.ranks import agree, rank, total
+from .processes.sharding import gathered
 from .settings import Settings
-from .sharding import gathered
 from .streaming import StreamingLoader
 from .test_error import Errors
 

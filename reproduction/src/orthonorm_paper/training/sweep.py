@@ -16,9 +16,9 @@ from orthonorm_paper.records.files import Record, work_path, write_record
 from orthonorm_paper.records.folders import recorded_ids
 from orthonorm_paper.records.run import Run
 
-from . import ranks
 from .execute import Busy, Settings, check_writable, execute
-from .launch import launch
+from .processes import ranks
+from .processes.launch import launch
 
 Task = tuple[Run, Path, Settings, bool]
 

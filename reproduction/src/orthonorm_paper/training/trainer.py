@@ -18,7 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Str
 from orthonorm_paper.records.run import Run
 
 from .checkpoint_file import CheckpointFile
-from .ranks import launcher
+from .processes.ranks import launcher
 from .settings import Settings
 
 

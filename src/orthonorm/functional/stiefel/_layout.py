@@ -1,6 +1,6 @@
 """How a weight of any shape is read as groups of orthonormal rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -16,17 +16,25 @@ class MatrixLayout:
     """Which rows (or columns) of a flattened weight are orthonormal together.
 
     A weight of shape `(out, ...)` is the matrix `(n, d) = (out, prod(...))`. Each group of rows is
-    a block `(rows, d)` with `rows <= d`; a transposed layout has one block, the matrix's transpose.
+    a block `(rows, d)` with `rows <= d`; a transposed layout has one block, the matrix's transpose. A stack `(E, n, d)`
+    has these blocks in each of its E matrices.
     """
 
     n: int
     d: int
     transposed: bool
     sizes: tuple[int, ...]
+    stack: int | None = None
+    """The number of matrices of a stack; None for a weight that is one matrix."""
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return len(self.sizes) * (1 if self.stack is None else self.stack)
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """First and one-past-last row of the weight for each group."""
+        """First and one-past-last row of the matrix for each group."""
         if self.transposed:
             return ((0, self.n),)
         bounds, start = [], 0
@@ -37,10 +45,13 @@ class MatrixLayout:
 
     def blocks(self, weight: Tensor) -> list[Tensor]:
         """The groups of `weight` as matrices `(rows, d)`, `rows <= d`; views where strides allow."""
-        blocks = [weight[a:b].reshape(b - a, -1) for a, b in self.bounds]
+        matrices = [weight] if self.stack is None else weight.unbind(0)
+        blocks = [matrix[a:b].reshape(b - a, -1) for matrix in matrices for a, b in self.bounds]
         return [block.mT for block in blocks] if self.transposed else blocks
 
     def __str__(self) -> str:
+        if self.stack is not None:
+            return f"{self.stack} matrices, each {replace(self, stack=None)}"
         if self.transposed:
             return f"{self.d} orthonormal columns of length {self.n}"
         if len(self.sizes) == 1:
@@ -50,7 +61,7 @@ class MatrixLayout:
 
 
 @lru_cache(maxsize=4096)
-def matrix_layout(shape: tuple[int, ...], group_size: int | None = None) -> MatrixLayout:
+def matrix_layout(shape: tuple[int, ...], group_size: int | None = None, stacked: bool = False) -> MatrixLayout:
     """Read a weight's shape as groups of orthonormal rows.
 
     The weight is flattened to `n x d`. With `group_size=None` a wide or square weight is one group
@@ -62,10 +73,11 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None) -> Matr
     Args:
         shape: shape of the weight, two dimensions or more, `(out, in/groups, *kernel)`.
         group_size: at most this many rows a group, or `None`.
+        stacked: whether the shape is that of E matrices, `(E, n, d)`.
 
     Raises:
         TypeError: `group_size` is not a whole number.
-        ValueError: the shape has fewer than two dimensions, or `group_size` is below 1.
+        ValueError: the shape has fewer than two dimensions, or not three with `stacked`; `group_size` is below 1.
 
     Examples:
         >>> print(matrix_layout((64, 16, 3, 3)))
@@ -74,9 +86,18 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None) -> Matr
         16 orthonormal columns of length 64
         >>> print(matrix_layout((10, 16), group_size=4))
         3 groups of rows (4 + 3 + 3), orthonormal within a group
+        >>> print(matrix_layout((8, 10, 16), stacked=True))
+        8 matrices, each 10 orthonormal rows of length 16
 
     Source: the paper's group based orthogonalization, uncentred, with errata 3.
     """
+    if stacked:
+        if len(shape) != 3:
+            raise ValueError(
+                f"a stack of matrices needs a weight of three dimensions (E, n, d), got shape {tuple(shape)}; put the "
+                "others in a parameter group with stacked=False"
+            )
+        return replace(matrix_layout(shape[1:], group_size), stack=shape[0])
     if len(shape) < 2:
         raise ValueError(
             f"orthonormal rows need a weight of two dimensions or more, got shape {tuple(shape)}; "

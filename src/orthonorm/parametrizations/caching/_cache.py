@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from orthonorm.functional._many_weights import Rows, orthonormalize_together
 from orthonorm.functional._option_types import MethodName, Precision
 
+from ._repeated_reads import RepeatedReads
+
 __all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_cache", "write_count"]
 
 # Note [what the cache may hold]
@@ -38,6 +40,9 @@ class Owner(Protocol):
     method: MethodName
     precision: Precision
     mapped_together: bool
+    training: bool
+    label: str
+    reads: RepeatedReads
 
     def key(self) -> Hashable:
         """Return what decides the weight besides `sources`."""
@@ -131,13 +136,15 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
 
     Args:
         owner: the parametrization.
-        V: the free matrix.
+        V: the unconstrained parameter.
         compute: the computation itself.
     """
     close_caches(*(cache for cache in ACTIVE.get() if not cache.is_running()))
     cache = next((cache for cache in ACTIVE.get() if cache.serves(owner)), None)
     if cache is None:
-        return compute()
+        weight = compute()
+        owner.reads.note(owner, V, weight)
+        return weight
     sources = owner.sources(V)
     if not _cacheable(sources):
         return compute()
@@ -150,7 +157,7 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
                 return value
             cache.entries[key] = entry = _entry(sources, value)
         elif entry.stepped or entry.versions != tuple(map(_version, sources)):
-            raise RuntimeError(_changed(cache.owners[id(owner)], "its free matrix V or its scale"))
+            raise RuntimeError(_changed(cache.owners[id(owner)], "its unconstrained parameter V or its scale"))
         elif entry.value_version != write_count(entry.value):
             raise RuntimeError(_changed(cache.owners[id(owner)], "the weight itself, which is a result,"))
         return entry.value

@@ -15,8 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from orthonorm_paper.exceptions import UserError
-
-from .settings import Settings
+from orthonorm_paper.training.settings import Settings
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment

@@ -34,6 +34,7 @@ format-check: $(DEV)
 
 lint: $(DEV)
 	$(BIN)/ruff check .
+	$(BIN)/python tools/glossary.py
 
 types: $(DEV)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python

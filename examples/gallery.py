@@ -76,7 +76,7 @@ def block(name: str, folder: Path) -> str:
 
 
 def fill(page: str, folder: Path) -> str:
-    """Return the page with every block written anew."""
+    """Return the page with every block written again."""
     return BLOCK.sub(lambda found: block(found[1], folder), page)
 
 

@@ -46,7 +46,7 @@ def digits() -> tuple[Data, Data]:
 
 
 def make_network(method: str) -> nn.Sequential:
-    """Return two hidden layers and a classifier, all with an orthogonal start."""
+    """Return two hidden layers and a classifier, all with an orthogonal initialization."""
     layers: list[nn.Module] = []
     for n, m in ((784, WIDTH), (WIDTH, WIDTH), (WIDTH, 10)):
         if method == "orthogonal":

@@ -1,7 +1,7 @@
 """The spectrum of a hidden layer while the network trains, plain and orthogonal: `python examples/spectra.py`.
 
-The data are 5,000 real MNIST digits: 4,000 to train, 1,000 to test. A plain weight may take any spectrum. OLM keeps a
-free matrix V, which may, too, but the network computes with W, whose singular values are all 1. Nothing pulls V back:
+The data are 5,000 real MNIST digits: 4,000 to train, 1,000 to test. A plain weight may take any spectrum. OLM has an
+unconstrained V, which may, too, but the network computes with W, whose singular values are all 1. Nothing pulls V back:
 the gradient is orthogonal to V, so steps lengthen it, and its condition is what a long training has to watch.
 """
 
@@ -45,7 +45,7 @@ def make_network(start: str) -> nn.Sequential:
 
 
 def look(network: nn.Sequential, step: int) -> Look:
-    """Return the spectra of the free matrix (for plain, of the weight) and of the weight, and what they amount to."""
+    """Return the spectra of V (for plain, of the weight) and of the weight, and what they amount to."""
     layer = network[LAYER]
     W: Tensor = layer.weight.detach()  # type: ignore[assignment, union-attr]
     V = layer.parametrizations.weight.original.detach() if hasattr(layer, "parametrizations") else W  # type: ignore[union-attr]

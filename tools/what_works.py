@@ -23,7 +23,7 @@ The shares are of *all* parameters of a model with 10 classes, converted with `o
 orthogonal is rounded down, and what is left plain up. *weights* is the number of weights that become orthogonal. What
 is left has one of these reasons.
 
-- *output layer*: what the model tells (`get_classifier`, `get_output_embeddings`), or the last layer as registered.
+- *output layer*: what the model names (`get_classifier`, `get_output_embeddings`), or the last layer as registered.
 - *depthwise convolutions* and layers of *fewer than 3 inputs a row*, which have nothing to gain.
 - *recurrent weights* and *embeddings*, which a filter can choose:
   `on.orthogonalize_(model, filter_fn=lambda module, name: isinstance(module, torch.nn.LSTM))`.

@@ -174,7 +174,7 @@ def cases(
     )
 
 
-# Where 1 / |V| times a condition of 1e3 is within the range of every type, float16 too.
+# Where 1 / |V| times a condition number of 1e3 is within the range of every type, float16 too.
 MODERATE = (0.6, 0.65)
 METHOD_NAMES = st.sampled_from(list(METHODS))
 

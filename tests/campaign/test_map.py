@@ -31,7 +31,7 @@ WIDE = (torch.float32, torch.float64)
 
 @given(case=cases(), method=METHOD_NAMES)
 def test_the_weight_is_orthonormal_or_bounded(figures: Figures, case: Case, method: str):
-    name = "orthonormal up to a condition of 1e3, at most 1 beyond"
+    name = "orthonormal up to a condition number of 1e3, at most 1 beyond"
     figures.case(name)
     V = case.weight()
     with nothing_else_changes(V):
@@ -43,7 +43,7 @@ def test_the_weight_is_orthonormal_or_bounded(figures: Figures, case: Case, meth
 
 @given(case=cases(sizes=(0.45, 0.6)), method=METHOD_NAMES)
 def test_in_float32_the_weight_is_orthonormal_or_bounded(figures: Figures, case: Case, method: str):
-    name = "in float32: orthonormal up to a condition of 1e3, at most 1 beyond, the gradient finite"
+    name = "in float32: orthonormal up to a condition number of 1e3, at most 1 beyond, the gradient finite"
     V = case.weight()
     if V.dtype == torch.float64:
         return

@@ -144,7 +144,7 @@ def test_outside_of_a_forward_a_weight_is_whole_or_refused(ranks: Pool):
         assert [line.split()[-4:] for line in found["report"].splitlines()] == [
             line.split()[-4:] for line in str(on.inspect(scaled)).splitlines()
         ]
-        assert found["none"].startswith("ValueError: this FSDPSequential has no sharded free matrix")
+        assert found["none"].startswith("ValueError: this FSDPSequential has no sharded V")
 
 
 WRONG_CALLS = {

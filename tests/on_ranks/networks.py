@@ -140,7 +140,7 @@ def plain_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def large(name: str, *, values: bool = True) -> nn.Module:
-    """Return a converted network of real size, VGG or ResNet-50, with random free matrices or on the meta device."""
+    """Return a converted network of real size, VGG or ResNet-50, with random V or on the meta device."""
     with torch.device("meta"):
         if name == "vgg":
             model: nn.Module = build_model("vgg", {}, shape=(3, 32, 32), classes=10, start="paper", seed=0)

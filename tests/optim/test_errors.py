@@ -170,7 +170,7 @@ CASES = {
         ValueError,
         "did you mean 'betas'",
     ),
-    "free matrix": (
+    "unconstrained parameter": (
         lambda: named(OrthogonalLinear(5, 3, bias=False), "parametrizations.weight.original"),
         ValueError,
         r"parametrizations.weight.original is the free parameter of a layer.*torch.optim.SGD\(orthonorm.param_groups",

@@ -1,4 +1,4 @@
-"""A checkpoint remembers how its free matrices were mapped, and says so where they are mapped in another way."""
+"""A checkpoint remembers how every V was mapped, and says so where they are mapped in another way."""
 
 import io
 import re

@@ -270,6 +270,27 @@ LIBRARY: tuple[Fault, ...] = (
         "tests/diagnostics/test_operator_norms.py::test_the_spectrum_of_a_circular_convolution",
     ),
     Fault(
+        "a bound believes the eigenvalues",
+        "orthonorm.functional:matrix_norm_bound",
+        "bool(torch.linalg.cholesky_ex(s * identity - G).info.any())",
+        "False",
+        "tests/functional/test_norm_bounds.py::test_eigenvalues_that_are_too_small_make_no_bound_too_small",
+    ),
+    Fault(
+        "a padding by copies adds nothing",
+        "orthonorm.diagnostics:padding_norm",
+        "sqrt_up(times)",
+        "1.0",
+        "tests/diagnostics/test_lipschitz_fuzz.py::test_no_random_network_is_above_its_bound",
+    ),
+    Fault(
+        "a certificate forgets that two outputs differ",
+        "orthonorm.diagnostics:certified_accuracy",
+        "rounded_up(rounded_up(math.sqrt(2)) * bound)",
+        "rounded_up(rounded_up(1.0) * bound)",
+        "tests/diagnostics/test_certified_accuracy.py::test_a_certificate_reaches_as_far_as_the_boundary_of_a_linear_classifier",
+    ),
+    Fault(
         "a checkpoint may run code",
         "orthonorm.diagnostics:_read_pt",
         "torch.load(path, map_location='cpu', weights_only=True)",

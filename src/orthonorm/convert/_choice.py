@@ -32,7 +32,7 @@ def reasons_to_leave(model: nn.Module) -> Callable[[nn.Module], str | None]:
     """Return the function that says why the default choice leaves a module of the model as it is; None if it does not.
 
     Args:
-        model: the whole model, which tells its output layers.
+        model: the whole model, which names its output layers.
     """
     outputs = output_layers(model)
 
@@ -58,7 +58,7 @@ def default_filter(model: nn.Module) -> Filter:
     embedding layers are taken only when a filter chooses them: orthogonal gates or tables are another model.
 
     Args:
-        model: the whole model, which tells its output layers.
+        model: the whole model, which names its output layers.
 
     Examples:
         >>> from torch import nn

@@ -72,7 +72,7 @@ def orthogonalize_(
     before, and nothing is changed if any layer is refused. Weights that layers share stay shared.
 
     Without a filter it takes every Linear, convolution and attention projection that trains, but the output layer,
-    depthwise convolutions and rows of fewer than 3 entries. The output layer is what the model tells (`get_classifier`
+    depthwise convolutions and rows of fewer than 3 entries. The output layer is what the model names (`get_classifier`
     of timm, `get_output_embeddings` of transformers), and otherwise the last Linear as registered and, if a
     convolution follows it, the last layer of all.
 

@@ -1,4 +1,4 @@
-"""Which layers are a model's outputs: what the model itself tells, and otherwise what is registered last."""
+"""Which layers are a model's outputs: what the model itself names, and otherwise what is registered last."""
 
 from inspect import signature
 from typing import Any
@@ -18,7 +18,7 @@ def output_layers(model: nn.Module) -> dict[int, str]:
 
     timm's `get_classifier` and transformers' `get_output_embeddings` are asked first, of the model and of the models
     in it. Where they tell nothing, the output layers are the last Linear as registered and, if a convolution is
-    registered after it, the last layer of all; a convolution alone is no output layer. A model that tells of an empty
+    registered after it, the last layer of all; a convolution alone is no output layer. A model that names an empty
     classifier has no output layer in it.
 
     Args:

@@ -52,7 +52,7 @@ def inspect_file(
 
     In a checkpoint of a plain or folded model every tensor of two or more dimensions gets a row, whose error is that of
     the tensor itself: small where it is orthogonal. A kernel that may be transposed is read in the way that has the
-    smaller error. Nothing tells the groups of a convolution: it is read as one of a single group.
+    smaller error. Nothing says the groups of a convolution: it is read as one of a single group.
 
     Args:
         path: a `.safetensors` file, or one that `torch.load` reads (`weights_only=True`: no code in it is run). A

@@ -17,7 +17,7 @@ LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
 def as_written(model: nn.Module) -> Iterator[nn.Module]:
     """Give the module behind `torch.compile`, inside neither compiled code nor inference mode.
 
-    Code that was compiled before a hook was registered does not call it, and torch does not compile anew for hooks; in
+    Code that was compiled before a hook was registered does not call it, and torch does not compile again for hooks; in
     inference mode nothing can be differentiated.
 
     Raises:

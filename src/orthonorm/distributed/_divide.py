@@ -24,7 +24,7 @@ def divide_(model: nn.Module, process_group: Collective | None = None, *, bucket
     Every rank keeps the whole of V. In a forward each maps the groups of rows that are its share, and one all-gather a
     bucket brings the orthonormal rows to all ranks while the next bucket is mapped. In the backward one reduce-scatter
     brings the mean gradient of each group to its rank, which runs the adjoint, and one all-gather brings the gradient
-    of V to all. So the gradient of V is the mean over ranks already, and DistributedDataParallel is told to leave V
+    of V to all. So the gradient of V is the mean over ranks already, and DistributedDataParallel is asked to leave V
     alone (where it does not, it averages equal numbers). Beside the gradient's own traffic, as much as without
     `divide_`, a step exchanges W once.
 

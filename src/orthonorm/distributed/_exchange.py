@@ -40,7 +40,7 @@ AS_IS = Precision()
 
 @dataclass
 class Member:
-    """One free matrix V and the parametrizations that map it (several where layers share it)."""
+    """One unconstrained parameter V and the parametrizations that map it (several where layers share it)."""
 
     key: str
     module: nn.Module
@@ -49,7 +49,7 @@ class Member:
 
     @property
     def V(self) -> Tensor:
-        """The free matrix as it is registered now."""
+        """The unconstrained parameter as it is registered now."""
         return free_matrix(self.module, self.name)
 
 
@@ -96,11 +96,11 @@ class Exchange:
     """The weights of a model whose transformation is divided among ranks.
 
     Args:
-        members: the free matrices.
+        members: the unconstrained parameters.
         buckets: which rank maps which of their groups.
         group: the ranks.
-        collect: `(bucket, the free matrices of its weights) -> this rank's rows of V`, flat.
-        outside: `V -> V` as the map reads it outside of a forward.
+        collect: `(bucket, the unconstrained parameters of its weights) -> this rank's rows of V`, flat.
+        outside: `V -> V` as the transformation reads it outside of a forward.
         always: exchange in evaluation, too (V is not at hand whole), not only where gradients are wanted.
         precision: types of what is exchanged.
     """

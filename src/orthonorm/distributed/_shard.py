@@ -27,12 +27,12 @@ __all__ = ["shard_", "sharded_params"]
 def shard_(
     model: nn.Module, mesh: DeviceMesh, *, mp_policy: MixedPrecisionPolicy | None = None, bucket_mib: float = BUCKET_MIB
 ) -> nn.Module:
-    """Shard the free matrices V on rows, map each group of rows on the rank that holds it, and gather only W.
+    """Shard every V on rows, map each group of rows on the rank that holds it, and gather only W.
 
     V becomes a DTensor, `Shard(0)` on the mesh, out of `fully_shard`'s hands: its gradient and the optimizer's state
     are sharded as V is, and raw V is never gathered in a forward. Groups are mapped whole by the rank that holds most
     of their rows; where a border between ranks cuts a group, its other rows (only those) are sent there and their
-    gradients back. `plan` tells what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
+    gradients back. `plan` says what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
     rows a rank avoids it. The orthonormal rows of the whole model are gathered at the start of its forward and live
     until its backward, as weights do with `reshard_after_forward=False`.
 
@@ -117,7 +117,7 @@ def _check_torch() -> None:
 
 
 def sharded_params(model: nn.Module) -> set[nn.Parameter]:
-    """Return the free matrices that `shard_` has sharded, which `fully_shard(..., ignored_params=...)` is to leave.
+    """Return every V that `shard_` has sharded, which `fully_shard(..., ignored_params=...)` is to leave.
 
     Args:
         model: a module that `shard_` was called on.
@@ -131,7 +131,7 @@ def sharded_params(model: nn.Module) -> set[nn.Parameter]:
         if isinstance(owner, DividedWeightNorm) and owner.exchange.always
     }
     if not found:
-        raise ValueError(f"this {type(model).__name__} has no sharded free matrix. Call shard_ on it first.")
+        raise ValueError(f"this {type(model).__name__} has no sharded V. Call shard_ on it first.")
     return found
 
 

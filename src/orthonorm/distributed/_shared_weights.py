@@ -35,7 +35,7 @@ def check_group(caller: str, process_group: Collective | None) -> Collective:
 
 
 def find_members(model: nn.Module, caller: str) -> list[Member]:
-    """Return the free matrices of a model, one member for weights that layers share.
+    """Return the unconstrained parameters of a model, one member for weights that layers share.
 
     Raises:
         TypeError: if `model` is not a module.

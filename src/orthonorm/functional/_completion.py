@@ -35,10 +35,10 @@ def fixed_rows(n: int, d: int, *, dtype: torch.dtype, device: torch.device | Non
 def complete_rank(V: Float[Tensor, "n d"], *, center: bool) -> tuple[Float[Tensor, "n d"], int]:
     """Return `V` with its lost directions filled, and how many they were; `V` itself where none is lost.
 
-    A direction is lost where its singular value is below the relative floor of the map itself, or is one that the
-    rounding of V's entries alone could have left (of half precision that of float32 counts, as its numbers are exact
-    where Sigma is formed and its square Gaussian matrices have directions below its own rounding). A matrix that is not
-    finite is returned as it is.
+    A direction is lost where its singular value is below the relative floor of the transformation itself, or is one
+    that the rounding of V's entries alone could have left (of half precision that of float32 counts, as its numbers are
+    exact where Sigma is formed and its square Gaussian matrices have directions below its own rounding). A matrix that
+    is not finite is returned as it is.
     """
     X = V.detach().to(working_dtype(V))
     scale = power_of_two_below(X)  # sums and squares of the largest and the smallest float64 are no numbers

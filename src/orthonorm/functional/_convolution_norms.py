@@ -140,7 +140,7 @@ def linear_map_norm(
         iterations: number of steps.
 
     Returns:
-        The bound, which is never above the norm, but for round-off. NaN where the map returns NaN or infinity.
+        The bound, which is never above the norm, but for round-off. NaN where the linear map returns NaN or infinity.
 
     Raises:
         ValueError: if `iterations` is not positive.

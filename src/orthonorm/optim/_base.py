@@ -115,7 +115,7 @@ class StiefelOptimizer(Optimizer, ABC):
 
     # Note [a step is left out of compiled graphs]
     # Which weights have gradients, the learning rate and the count of steps are values that a graph would be compiled
-    # for, anew at each change. So dynamo breaks the graph at a step and runs it as it is. The function that it meets
+    # for, again at each change. So dynamo breaks the graph at a step and runs it as it is. The function that it meets
     # is the outermost: torch would wrap `step` to run its hooks, and the wrapper would be traced. `_disable_dynamo` is
     # what torch's own optimizers use; `torch.compiler.disable` would import all of dynamo with this module.
     @_disable_dynamo

@@ -1,4 +1,4 @@
-"""The start of weights on the manifold: all of them are checked, and those that are off it told and moved."""
+"""The start of weights on the manifold: all of them are checked, and those that are off it reported and moved."""
 
 import warnings
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def put_on_manifold(
 ) -> None:
     """Replace the weights of groups that are off the manifold by the nearest ones on it, with a warning.
 
-    None is written before all are known, and told: where this raises, or the warning does, they are as they were.
+    None is written before all are known, and reported: where this raises, or the warning does, they are as they were.
 
     Args:
         groups: parameter groups with `manifold=True`.
@@ -119,6 +119,6 @@ def _text(off: list[_Off], total: int, name: str) -> str:
         f"manifold: the largest |W W^T - I| was {max(part.worst for part in off):.2g}, and "
         "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
         f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
-        "instance, to keep the weights as they are. The free matrix V of a layer that "
+        "instance, to keep the weights as they are. The unconstrained parameter V of a layer that "
         "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer"
     )

@@ -17,7 +17,7 @@ __all__ = ["StiefelSGD"]
 class StiefelSGD(MomentumOptimizer):
     r"""SGD that keeps `W W^T = I`, beside ordinary SGD for the other parameters.
 
-    For a weight on the manifold with gradient `G`, rate `eta` and momentum `mu`:
+    For a weight on the manifold with gradient `G`, learning rate `eta` and momentum `mu`:
 
     `b <- mu T(b) + grad`, `W <- R_W(-eta b)`; with Nesterov `W <- R_W(-eta (grad + mu b))`
 

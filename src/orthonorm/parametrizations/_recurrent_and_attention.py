@@ -22,7 +22,7 @@ __all__ = ["adapt", "read_once", "restore"]
 # that the weights are compacted at every call.)
 #
 # torch's `remove_parametrizations` puts the class back, and nothing else. For that the module's own list and its
-# references, out of sight under the property, are such that torch's class finds them out of date and makes them anew.
+# references, out of sight under the property, are such that torch's class finds them out of date and makes them again.
 #
 # torch's recurrent `__setattr__` reads the list at each assignment of a weight, which would compute W in the middle of
 # what assigns several (`fully_shard` does, one at a time). Ours needs no update, so assigning is that of nn.Module.
@@ -69,7 +69,7 @@ def _reading_once(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outdate(self: nn.RNNBase) -> None:
-    """Leave a list and references that torch's own class, once it is back, makes anew before its next forward."""
+    """Leave a list and references that torch's own class, once it is back, makes again before its next forward."""
     names = self._flat_weights_names
     self.__dict__["_flat_weights"] = [None] * len(names)
     self._flat_weight_refs = [ref(nn.Parameter(torch.empty(0))) for _ in names]  # to nothing any more

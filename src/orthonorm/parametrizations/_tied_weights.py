@@ -1,4 +1,4 @@
-"""Who in a model computes with a free matrix V: tied layers share one, and need not read it in one way."""
+"""Who in a model computes with a unconstrained parameter V: tied layers share one, and need not read it in one way."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ __all__ = ["User", "find_users"]
 
 
 class User(NamedTuple):
-    """One place of a model that reads a free matrix."""
+    """One place of a model that reads a unconstrained parameter."""
 
     key: str
     module: nn.Module
@@ -22,7 +22,7 @@ class User(NamedTuple):
 
 
 def find_users(model: nn.Module) -> dict[int, list[User]]:
-    """Return the users of each free matrix of a model, by its id: those through a parametrization of ours first.
+    """Return the users of each V of a model, by its id: those through a parametrization of ours first.
 
     Raises:
         TypeError: if `model` is not a module.

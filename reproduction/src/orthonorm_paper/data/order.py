@@ -14,7 +14,7 @@ from orthonorm_paper.exceptions import UserError
 def batch_order(seed: int, epoch: int, n: int, batch_size: int) -> Iterator[Tensor]:
     """Indices of the batches of one epoch, on the CPU: a pure function of its arguments.
 
-    The samples are shuffled anew every epoch; an incomplete last batch is dropped.
+    The samples are shuffled again every epoch; an incomplete last batch is dropped.
 
     Raises:
         UserError: there is not one whole batch.

@@ -79,7 +79,7 @@ class _EachGate(nn.Module):
         return self.each(A.unflatten(0, (self.count, -1))).flatten(0, 1)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Take ``weight`` as the matrix around which the map is laid."""
+        """Take ``weight`` as the matrix around which torch's map is laid."""
         return self.each.right_inverse(weight.unflatten(0, (self.count, -1))).flatten(0, 1)
 
 

@@ -5,7 +5,7 @@ the two metrics (errata 4). Its "Euclidean" gradient ``G - W G^T W`` represents 
 under the canonical metric, so the label EI+QR asks the library for ``metric="canonical"``, and
 CI+QR for ``metric="euclidean"``. Nothing outside this file knows these labels.
 
-Note [decay]: the authors decay every parameter, the free matrices of WN and OLM too, and so do the experiments. It
+Note [decay]: the authors decay every parameter, those V of WN and OLM too, and so do the experiments. It
 changes no function, only the size of those matrices and with it the effective rate; the library's own ``param_groups``
 leaves them out.
 """

@@ -37,7 +37,7 @@ def he_(layer: Layer, random: torch.Generator) -> None:
 
 
 def orthogonal_(layer: Layer, random: torch.Generator) -> None:
-    """Weight sqrt(2) times a random orthogonal matrix (Saxe et al. 2014, with He's gain), bias zero."""
+    """Weight sqrt(2) times a random orthogonal matrix (Saxe et al. 2014, with the gain of He et al.), bias zero."""
     nn.init.orthogonal_(layer.weight, math.sqrt(2), generator=random)
     _zero_bias(layer)
 
@@ -55,7 +55,7 @@ STARTS: dict[str, Callable[[Layer, torch.Generator], None]] = {
 
 
 def start_(network: nn.Module, start: str, seed: int) -> None:
-    """Draw every linear layer and convolution anew, in the order of their names in the network.
+    """Draw every linear layer and convolution again, in the order of their names in the network.
 
     The result depends on the arguments alone; batch normalisations keep what torch gives them, scale 1 and shift 0.
 

@@ -103,7 +103,7 @@ def _features(shape: tuple[int, ...], width: int) -> int:
 
 @torch.no_grad()
 def _started(network: Recurrent, start: str, seed: int) -> Recurrent:
-    """Draw every weight anew: a function of the arguments alone, and but for W the same for both starts."""
+    """Draw every weight again: a function of the arguments alone, and but for W the same for both starts."""
     if start not in ("paper", "orthogonal"):
         raise UserError(f"start of a recurrent network is paper or orthogonal, got {start!r}")
     random = torch.Generator().manual_seed(seed)

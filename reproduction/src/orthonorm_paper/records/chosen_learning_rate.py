@@ -24,7 +24,7 @@ def selected(
     """Learning rate with the lowest validation error in the last epoch, for each value of ``by``.
 
     The error is the mean over the seeds, in the records of a data set whose test part is the validation
-    split. A run that diverged counts as infinite. Equal errors are told apart by the validation loss, then
+    split. A run that diverged counts as infinite. Equal errors are distinguished by the validation loss, then
     the smaller rate is taken.
 
     Args:

@@ -24,7 +24,7 @@ _DIGEST = 32
 
 
 class CheckpointFile(TorchCheckpointIO):
-    """Writes a checkpoint and its digest where it is told, on the disk when it returns.
+    """Writes a checkpoint and its digest to a given path, on the disk when it returns.
 
     Lightning's own is written to the system's folder of temporary files first, which may be small, on another disk, and
     keeps what a killed process left there.

@@ -111,7 +111,7 @@ class StreamingLoader:
             pin_memory=self.device.type == "cuda",
             persistent_workers=persistent and self.workers > 0,
             prefetch_factor=_PREFETCH if self.workers else None,
-            # A process of a group would start its own by a server, which would import torch anew.
+            # A process of a group would start its own by a server, which would import torch again.
             multiprocessing_context="fork" if self.workers and sys.platform == "linux" else None,
             # Where it is left out torch draws from the global generator, once more in a run that continues.
             generator=torch.Generator(),

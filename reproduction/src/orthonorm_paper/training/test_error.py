@@ -51,7 +51,7 @@ class Errors:
         return found
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Begin from scratch."""
         for scores in self._scores:
             scores.reset()
 

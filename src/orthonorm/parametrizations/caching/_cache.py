@@ -136,7 +136,7 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
 
     Args:
         owner: the parametrization.
-        V: the free matrix.
+        V: the unconstrained parameter.
         compute: the computation itself.
     """
     close_caches(*(cache for cache in ACTIVE.get() if not cache.is_running()))
@@ -157,7 +157,7 @@ def look_up(owner: Owner, V: Tensor, compute: Callable[[], Tensor]) -> Tensor:
                 return value
             cache.entries[key] = entry = _entry(sources, value)
         elif entry.stepped or entry.versions != tuple(map(_version, sources)):
-            raise RuntimeError(_changed(cache.owners[id(owner)], "its free matrix V or its scale"))
+            raise RuntimeError(_changed(cache.owners[id(owner)], "its unconstrained parameter V or its scale"))
         elif entry.value_version != write_count(entry.value):
             raise RuntimeError(_changed(cache.owners[id(owner)], "the weight itself, which is a result,"))
         return entry.value

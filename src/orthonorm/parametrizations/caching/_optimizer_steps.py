@@ -1,4 +1,4 @@
-"""Steps of optimizers, told to the caches that are open: a fused one counts no versions of what it writes to."""
+"""Steps of optimizers, reported to the caches that are open: a fused one counts no versions of what it writes to."""
 
 from functools import lru_cache
 from typing import Any

@@ -31,7 +31,7 @@ def _cell(column: str, *, inverse: bool = False, **where: object) -> Callable[[l
 
     def figure(rows: list[Row]) -> float | None:
         cells = [row[column] for row in rows if all(row[key] == value for key, value in where.items())]
-        return next((1 / cell if inverse else cell for cell in cells), None)
+        return next((1.0 / cell if inverse else 1.0 * cell for cell in cells), None)
 
     return figure
 

@@ -58,7 +58,7 @@ class Method:
     Attributes:
         label: name in the paper's figures, or ours where the paper has none.
         description: one line for tables.
-        start: entry of ``models.starts.STARTS``.
+        start: entry of ``models._initialization.STARTS``.
         convert: plain network to the network trained, in place; an MLP where ``replacement`` is given.
         make_optimizer: optimizer of the converted network.
         error: largest ``|W W^T - I|`` over the hidden weights; for plain networks how far from
@@ -81,7 +81,7 @@ def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | Non
     Args:
         label: name in the table.
         model: name of the network in ``models``.
-        arguments: of the method, see ``replacements.Choice``.
+        arguments: of the method, see ``replaced_layers.Choice``.
 
     Raises:
         UserError: an unknown label (the known ones are listed), or arguments that it does not take.

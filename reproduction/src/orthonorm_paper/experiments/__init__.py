@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from orthonorm_paper.exceptions import UserError
 
-from . import cost, imagenet, inception, pie, recurrent, small, vgg, wrn
+from . import ablation, cost, imagenet, inception, pie, recurrent, small, vgg, wrn
 from . import omdsm as mnist
 from .experiment import Experiment as Experiment
 from .omdsm import BATCHES as BATCHES
@@ -30,6 +30,7 @@ _OURS = (
     *cost.ENTRIES,
     *imagenet.ENTRIES,
     *small.ENTRIES,
+    *ablation.ENTRIES,
     *recurrent.ENTRIES,
 )
 

@@ -129,6 +129,14 @@ def run(
         typer.Option(help="Folder of the data sets' files, `data` if left out; or synthetic, for NAME-synthetic."),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Save and stop after so long; a later call continues.")] = None,
+    learning_rates: Annotated[
+        str | None, typer.Option(metavar="RATE,...", help="Instead of the experiment's; they make one of its own name.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the experiment's, its schedule stretched.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="So many, from 0, instead of the experiment's.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the runs that would begin and how long they take.")
+    ] = False,
     results: Results = Path("results"),
 ) -> None:
     """Run an experiment; what is recorded is not run again, what was cut off continues."""
@@ -139,19 +147,26 @@ def run(
     from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.experiments import experiment
     from orthonorm_paper.experiments.precision import at_precision
-    from orthonorm_paper.experiments.tuned import planned
+    from orthonorm_paper.experiments.tuned import diverged_everywhere, planned
+    from orthonorm_paper.experiments.variation import rates_of, varied
     from orthonorm_paper.training.execute import Settings
     from orthonorm_paper.training.ranks import one_of_many
 
     from .closing_lines import ending
+    from .estimate import estimate
 
     for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
         if value is not None and not value >= 0:
             raise UserError(f"{option} is at least 0, got {value:g}")
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
-    chosen = at_precision(experiment(name), precision)
+    chosen = varied(at_precision(experiment(name), precision), rates_of(learning_rates), epochs, seeds)
     name, runs = chosen.name, planned(chosen, results, only)
+    for method in diverged_everywhere(chosen, results, only):
+        print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
+    if dry_run:
+        _print(Console(), estimate(name, runs, results, jobs))
+        return
     deadline = None if minutes is None else time.time() + 60 * minutes
     settings = Settings(
         device=device,  # pyright: ignore[reportArgumentType]  (it is checked there)

@@ -13,6 +13,7 @@ from .omdsm import BATCHES as BATCHES
 from .omdsm import DEPTHS as DEPTHS
 from .omdsm import PLAIN as PLAIN
 from .omdsm import RATES as RATES
+from .omdsm import RELEASED as RELEASED
 from .omdsm import RIEMANNIAN as RIEMANNIAN
 from .omdsm import demo as demo
 from .omdsm import omdsm as omdsm

@@ -10,6 +10,7 @@ from pathlib import Path
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
+from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.figures.losses import draw_omdsm
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
@@ -161,20 +162,31 @@ def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[
             text = section.without_records()
         shown.append(Section(section.name, section.variant, section.experiments, text, bool(records)))
     markdown = out / "report.md"
-    markdown.write_text(overview(shown), encoding="utf-8")
+    every = [record for _, records in found for record in records]
+    markdown.write_text(overview(shown, every), encoding="utf-8")
     return [markdown, _write_page(markdown), *paths]
 
 
 def _writer(name: str) -> Writer:
     if name == "demo":
         return write_demo
+    # A variation is shown as what it varies.
+    base = base_name(name) if name not in report_names() else name
+    if base == "demo":
+        return write_demo
     for section in sections():
-        if name in section.experiments:
+        if base in section.experiments:
             if len(section.experiments) == 1:
-                return section.write
+                return section.write if base == name else _variation(name, section)
             # One of several that share a table: the table, with dashes for the others.
-            return partial(write_layout, name, layouts()[_layout_of(name)], section.variant)
+            return partial(write_layout, name, layouts()[_layout_of(base)], section.variant)
     raise UserError(f"experiment is one of {', '.join(report_names())}, got {name!r}")
+
+
+def _variation(name: str, section: Report) -> Writer:
+    if section.name not in layouts() and not any(section.name in names(layout) for layout in layouts().values()):
+        return section.write
+    return partial(write_layout, name, layouts()[_layout_of(section.experiments[0])], REDUCED)
 
 
 def _layout_of(name: str) -> str:

@@ -56,7 +56,6 @@ class Layout:
     field: str = "test_error"
     measured: str = ""
     seeds: int = 1
-    reduced_seeds: int = 3
     by: str = "dataset"
     dataset: str = ""
     model: str = ""

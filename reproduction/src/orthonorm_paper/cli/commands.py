@@ -39,7 +39,7 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
     jobs: Jobs = 2,
 ) -> None:
-    """Train the paper's 8-layer network on 5,000 real digits: OLM against plain, in minutes."""
+    """Train the paper's 8-layer network on 5,000 real digits: orthogonal weights against the baseline, in minutes."""
     from rich.console import Console
     from rich.table import Table
 
@@ -55,13 +55,13 @@ def demo(
     if fresh:
         _forget(out, runs)
     records = _sweep(console, "demo", runs, out, Settings(device="cpu"), jobs, None)
-    table = Table(title="OLM against plain, 8 hidden layers of 100 units")
+    table = Table(title="Orthogonal weights against the baseline, 8 hidden layers of 100 units")
     for column in tables.COLUMNS:
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=column == "method")
     for row in tables.table_rows(records):
         table.add_row(*row)
     console.print(table)
-    for line in (tables.headline(records), *circumstances(records)):
+    for line in (*tables.headline(records), *circumstances(records)):
         console.print(line, soft_wrap=True, highlight=False)
     with writing(out):
         paths = tables.write_demo(records, out)

@@ -17,13 +17,16 @@ from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Lay
 from orthonorm_paper.reports.tables.omdsm import omdsm_text
 
 from .demo import write_demo
+from .forms import write_forms
 from .overview import Section, overview
 from .page import page
+from .paired import COMPARED, write_paired
 from .sections import layout_text, write_layout
 from .sequences import write_sequences
 
 _MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
 _SEQUENCES = ("copying", "rows-5k")
+_PAIRED = ("headline", "ablation-mlp-5k")
 
 # Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
 Writer = Callable[[Sequence[Record], Path], list[Path]]
@@ -62,11 +65,17 @@ def sections() -> list[Report]:
         Report(name, variant, (name,), write_omdsm, lambda name=name: f"# {name}: {title}")
         for name, variant in _MNIST.items()
     ]
+    forms = ("omdsm-5k", "omdsm-5k-constant")
+    found.append(Report("riemannian-forms", REDUCED, forms, write_forms, lambda: "# riemannian-forms"))
     for name, layout in layouts().items():
         found += _of_layout(name, layout)
     found += [
         Report(name, REDUCED, (name,), write_sequences, lambda name=name: f"# {name}: orthogonal recurrent weights")
         for name in _SEQUENCES
+    ]
+    found += [
+        Report(name, REDUCED, (name,), write_paired, lambda name=name: f"# {name}: {COMPARED[name].title}")
+        for name in _PAIRED
     ]
     return found
 
@@ -91,7 +100,7 @@ def _of_layout(name: str, layout: Layout) -> Iterator[Report]:
 
 def report_names() -> list[str]:
     """Experiments that ``write_report`` knows."""
-    return ["demo", *(name for section in sections() for name in section.experiments)]
+    return list(dict.fromkeys(["demo", *(name for section in sections() for name in section.experiments)]))
 
 
 def write_report(name: str, records_folder: Path, out: Path) -> list[Path]:
@@ -162,7 +171,8 @@ def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[
             text = section.without_records()
         shown.append(Section(section.name, section.variant, section.experiments, text, bool(records)))
     markdown = out / "report.md"
-    every = [record for _, records in found for record in records]
+    # Some experiments are shown in two sections.
+    every = list({record.run: record for _, records in found for record in records}.values())
     markdown.write_text(overview(shown, every), encoding="utf-8")
     return [markdown, _write_page(markdown), *paths]
 

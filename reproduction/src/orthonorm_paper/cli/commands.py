@@ -19,6 +19,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from orthonorm_paper.experiments import Experiment
     from orthonorm_paper.records.files import Record
     from orthonorm_paper.records.run import Run
     from orthonorm_paper.training.execute import Settings
@@ -146,9 +147,8 @@ def run(
 
     from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.experiments import experiment
-    from orthonorm_paper.experiments.precision import at_precision
-    from orthonorm_paper.experiments.tuned import diverged_everywhere, planned
-    from orthonorm_paper.experiments.variation import rates_of, varied
+    from orthonorm_paper.experiments.tuned import planned
+    from orthonorm_paper.experiments.variation import at_precision, rates_of, varied
     from orthonorm_paper.training.execute import Settings
     from orthonorm_paper.training.ranks import one_of_many
 
@@ -162,17 +162,15 @@ def run(
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
     chosen = varied(at_precision(experiment(name), precision), rates_of(learning_rates), epochs, seeds)
     name, runs = chosen.name, planned(chosen, results, only)
-    for method in diverged_everywhere(chosen, results, only):
-        print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
+    _print_left_out(chosen, results, only)
     if dry_run:
         _print(Console(), estimate(name, runs, results, jobs))
         return
-    deadline = None if minutes is None else time.time() + 60 * minutes
     settings = Settings(
         device=device,  # pyright: ignore[reportArgumentType]  (it is checked there)
         threads=threads,
         data=None if data is None else data.absolute(),
-        deadline=deadline,
+        deadline=None if minutes is None else time.time() + 60 * minutes,
         checkpoint_seconds=None if checkpoint_minutes is None else 60 * checkpoint_minutes,
         devices=devices,
         nodes=nodes,
@@ -218,6 +216,13 @@ def pack(
     from orthonorm_paper.records.folders import pack as pack_folder
 
     print(f"written: {pack_folder(results / name)}")
+
+
+def _print_left_out(chosen: Experiment, results: Path, only: list[str] | None) -> None:
+    from orthonorm_paper.experiments.tuned import diverged_everywhere
+
+    for method in diverged_everywhere(chosen, results, only):
+        print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

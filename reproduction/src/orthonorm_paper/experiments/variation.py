@@ -1,4 +1,4 @@
-"""An experiment with other learning rates, epochs or seeds: a variation with a name of its own."""
+"""An experiment at other learning rates, epochs, seeds or precision: a variation with a name of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.records.run import Run
+from orthonorm_paper.records.run import PRECISIONS, Run
 from orthonorm_paper.records.schedules import scaled
 from orthonorm_paper.records.variations import variation_name
 
@@ -80,3 +80,28 @@ def rates_of(text: str | None) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError:
         raise UserError(f"--learning-rates takes numbers with commas between them, as 0.03,0.1; got {text!r}") from None
+
+
+def at_precision(experiment: Experiment, precision: str | None) -> Experiment:
+    """The experiment with all runs at a precision of Lightning's, named ``NAME-PRECISION``; None is the experiment.
+
+    Raises:
+        UserError: an unknown precision.
+
+    Examples:
+        >>> from orthonorm_paper.experiments import experiment
+        >>> varied = at_precision(experiment("demo"), "bf16-mixed")
+        >>> varied.name, varied.runs()[0].experiment, varied.runs()[0].precision
+        ('demo-bf16-mixed', 'demo-bf16-mixed', 'bf16-mixed')
+    """
+    if precision is None:
+        return experiment
+    if precision not in PRECISIONS:
+        raise UserError(f"precision is one of {', '.join(PRECISIONS)}, got {precision!r}")
+    name = f"{experiment.name}-{precision}"
+    return dataclasses.replace(
+        experiment,
+        name=name,
+        budget=f"{experiment.budget}; precision {precision}",
+        runs=lambda: [dataclasses.replace(run, experiment=name, precision=precision) for run in experiment.runs()],
+    )

@@ -33,8 +33,8 @@ def add_penalty_(
 def _add_gradients(layers: list[nn.Linear | nn.Conv2d], strength: float, *_: Any) -> None:
     with torch.enable_grad():
         weights = [layer.weight.detach().requires_grad_() for layer in layers]
-        penalty = sum(on.functional.soft_orthogonality(weight.flatten(1)) for weight in weights)
-        gradients = torch.autograd.grad(strength * penalty, weights)  # pyright: ignore[reportArgumentType]
+        penalties = [on.functional.soft_orthogonality(weight.flatten(1)) for weight in weights]
+        gradients = torch.autograd.grad(strength * torch.stack(penalties).sum(), weights)
     for layer, gradient in zip(layers, gradients, strict=True):
         if layer.weight.grad is not None:
             layer.weight.grad += gradient

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -253,8 +253,8 @@ def _weight_norm(
         layer = network.get_submodule(name)
         parametrizations.weight_norm(layer)
         if unit:
-            g = layer.parametrizations["weight"].original0  # pyright: ignore[reportIndexIssue]
-            nn.init.ones_(g)
+            holder: Any = layer
+            nn.init.ones_(holder.parametrizations.weight.original0)
 
 
 def _unit_rows(network: nn.Module, names: Collection[str], choice: Choice) -> None:

@@ -144,7 +144,8 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
         own = sorted(own, key=lambda cell: cell.run.lr)
         means = [cell.mean(_FIELD) if not cell.diverged else math.nan for cell in own]
         spreads = [cell.deviation(_FIELD) or 0.0 for cell in own]
-        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": "-" if number < len(COLOURS) else "--"}
-        axis.errorbar([cell.run.lr for cell in own], means, spreads, label=label, capsize=2, linewidth=1.1, **style)
+        line, colour = "-" if number < len(COLOURS) else "--", COLOURS[number % len(COLOURS)]
+        rates = [cell.run.lr for cell in own]
+        axis.errorbar(rates, means, spreads, label=label, capsize=2, linewidth=1.1, color=colour, linestyle=line)
     draw_legend(axis, 6.0)
     return save_figure(figure, stem)

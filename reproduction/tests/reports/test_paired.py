@@ -7,10 +7,12 @@ import pytest
 from scipy import stats
 
 from orthonorm_paper.records.files import Record, write_record
+from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.schedules import Constant
 from orthonorm_paper.reports.forms import forms_text
-from orthonorm_paper.reports.paired import lower, paired_text, standing
+from orthonorm_paper.reports.paired import BASELINES, lower, paired_text, standing
 from orthonorm_paper.reports.publish import write_report
+from orthonorm_paper.reports.recorded_headline import RECORDED
 from paper_support.recorded import changed, record
 
 OWN, OTHER = (5.0, 5.5, 5.2, 5.1, 5.4), (6.0, 6.1, 6.4, 5.9, 6.6)
@@ -99,3 +101,20 @@ def test_an_experiment_by_pairs_is_one_of_the_table(name: str):
     from orthonorm_paper.experiments import EXPERIMENTS
 
     assert name in EXPERIMENTS
+
+
+def test_the_interval_that_the_demo_prints_is_that_of_the_committed_records():
+    records = Path(__file__).parents[2] / "records" / "headline"
+    chosen = standing(read_folder(records))
+    own, baselines = chosen["orthonorm"], [chosen[label] for label in BASELINES]
+    plain = min((cell for cell in baselines if cell is not None), key=lambda cell: cell.mean("test_error"))
+    assert own is not None
+    assert own.seeds == plain.seeds
+    found = stats.ttest_rel(plain.finals("test_error"), own.finals("test_error")).confidence_interval(0.95)
+    mean = plain.mean("test_error") - own.mean("test_error")
+    assert (RECORDED.seeds, RECORDED.mean, RECORDED.low, RECORDED.high) == (
+        len(own.seeds),
+        pytest.approx(mean, abs=0.005),
+        pytest.approx(found.low, abs=0.005),
+        pytest.approx(found.high, abs=0.005),
+    )

@@ -64,11 +64,12 @@ class ReleasedSGD(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step of every parameter that has a gradient."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step of every parameter that has a gradient; returns what the closure returns, the loss."""
+        loss = None
         if closure is not None:
             with torch.enable_grad():
-                closure()
+                loss = closure()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -80,6 +81,7 @@ class ReleasedSGD(torch.optim.Optimizer):
                 total.add_(parameter.grad)
                 W, G = parameter.flatten(1), total.flatten(1)
                 parameter.copy_(_STEPS[group["rule"]](W, G, group["first_lr"]).reshape(parameter.shape))
+        return loss
 
 
 @torch.no_grad()

@@ -137,7 +137,7 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
     runs = [
         tiny(experiment="demo", method=method, lr=lr, seed=seed, epochs=2)
         for seed in (0, 1)
-        for method in ("plain", "orthonorm")
+        for method in ("plain", "OLM-balanced")
         for lr in (0.2, 0.5)
     ]
     monkeypatch.setitem(experiments.EXPERIMENTS, "demo", Experiment("demo", "", "", lambda: runs))
@@ -159,7 +159,7 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
         assert text in first.output
         assert text in second.output
     assert (tmp_path / "demo.png").stat().st_size > 5000
-    assert "| orthonorm | 0.5 |" in (tmp_path / "demo.md").read_text()
+    assert "| OLM-balanced | 0.5 |" in (tmp_path / "demo.md").read_text()
     call(*arguments, "--fresh")
     assert times != [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("*.jsonl"))]
 

@@ -113,9 +113,9 @@ def small_set() -> list[Record]:
 
 
 def demo_set() -> list[Record]:
-    """Every cell of the demo, with a better baseline than orthonorm in one seed, and one that diverged."""
-    losses = {"plain": 2.3, "plain-he": 0.3, "plain-orthogonal": 0.1, "orthonorm": 0.05}
-    errors = {"plain": 90.0, "plain-he": 9.0, "plain-orthogonal": 6.0, "orthonorm": 5.0}
+    """Every cell of the demo, with a better baseline than OLM in one seed, and one that diverged."""
+    losses = {"plain": 2.3, "plain-he": 0.3, "plain-orthogonal": 0.1, "OLM-balanced": 0.05}
+    errors = {"plain": 90.0, "plain-he": 9.0, "plain-orthogonal": 6.0, "OLM-balanced": 5.0}
     return [
         record(
             method,
@@ -123,7 +123,7 @@ def demo_set() -> list[Record]:
             (2.3, losses[method] * (1 + seed)),
             seed=seed,
             depth=8,
-            test_error=errors[method] + 10 * lr * (method != "orthonorm"),
+            test_error=errors[method] + 10 * lr * (method != "OLM-balanced"),
             diverged=method == "plain-he" and lr == 0.5 and seed == 0,
             experiment="demo",
         )

@@ -13,7 +13,7 @@ from orthonorm_paper.records.stability import edges
 RECORDS = Path(__file__).parents[3] / "reproduction" / "records"
 
 
-@pytest.mark.parametrize("name", ["omdsm-5k"])
+@pytest.mark.parametrize("name", ["headline", "omdsm-5k"])
 def test_no_best_learning_rate_is_at_an_edge(name: str):
     found = edges(read_folder(RECORDS / name))
     assert [(run.method, run.method_args, run.lr, side) for run, side in found] == []

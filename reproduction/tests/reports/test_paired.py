@@ -10,7 +10,7 @@ from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.schedules import Constant
 from orthonorm_paper.reports.forms import forms_text
-from orthonorm_paper.reports.paired import BASELINES, lower, paired_text, standing
+from orthonorm_paper.reports.paired import BASELINES, ORTHOGONAL, lower, paired_text, standing
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.reports.recorded_headline import RECORDED
 from paper_support.recorded import changed, record
@@ -106,7 +106,7 @@ def test_an_experiment_by_pairs_is_one_of_the_table(name: str):
 def test_the_interval_that_the_demo_prints_is_that_of_the_committed_records():
     records = Path(__file__).parents[2] / "records" / "headline"
     chosen = standing(read_folder(records))
-    own, baselines = chosen["orthonorm"], [chosen[label] for label in BASELINES]
+    own, baselines = chosen[ORTHOGONAL], [chosen[label] for label in BASELINES]
     plain = min((cell for cell in baselines if cell is not None), key=lambda cell: cell.mean("test_error"))
     assert own is not None
     assert own.seeds == plain.seeds

@@ -323,9 +323,9 @@ def test_the_demo_compares_orthogonal_weights_with_the_best_of_the_baseline(monk
 
 
 def test_the_demo_s_learning_rate_is_not_chosen_by_test_error():
-    records = [r for r in demo_set() if r.run.method != "orthonorm"]
+    records = [r for r in demo_set() if r.run.method != "OLM-balanced"]
     own = [
-        record("orthonorm", lr, (2.3, loss), seed=seed, depth=8, test_error=error, experiment="demo")
+        record("OLM-balanced", lr, (2.3, loss), seed=seed, depth=8, test_error=error, experiment="demo")
         for lr, loss, error in ((0.2, 0.01, 30.0), (0.5, 0.02, 1.0))
         for seed in range(3)
     ]
@@ -336,7 +336,7 @@ def test_the_demo_s_learning_rate_is_not_chosen_by_test_error():
 def test_the_demo_s_table_has_a_row_for_each_method_and_rate():
     rows = table_rows(demo_set())
     assert [row[:2] for row in rows] == [
-        (method, lr) for method in ("plain", "plain-he", "plain-orthogonal", "orthonorm") for lr in ("0.2", "0.5")
+        (method, lr) for method in ("plain", "plain-he", "plain-orthogonal", "OLM-balanced") for lr in ("0.2", "0.5")
     ]
     assert rows[3] == ("plain-he", "0.5", "diverged (1 of 3)", "diverged (1 of 3)", "1.0e-07", "1.0")
     assert {row[0] for row in rows} >= set(PLAIN)

@@ -244,7 +244,7 @@ LABELS: list[tuple[str, dict[str, Any], str]] = [
     ("method", {}, "OLM"),
     ("group size", {"method_args": {"group_size": 16}}, "OLM-16"),
     ("uncentred", {"method_args": {"group_size": 128, "center": False}}, "OLM-128-uncentred"),
-    ("centred", {"method_args": {"center": True}}, "OLM"),
+    ("centred", {"method_args": {"center": True}}, "OLM-centred"),
     ("batch normalisation", {"model_args": {"batch_norm": True}}, "OLM+batch"),
     ("none", {"model_args": {"batch_norm": False}}, "OLM"),
     ("any other", {"method_args": {"layers": "all"}}, "OLM, layers all"),

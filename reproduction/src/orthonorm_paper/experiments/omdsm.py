@@ -45,7 +45,7 @@ _TEN: tuple[Tried, ...] = (
 def demo() -> list[Run]:
     """The deepest network of the MNIST comparison on 4,000 digits for 600 steps, at a few of the headline's rates."""
     return [
-        deep_run("demo", method, lr, seed) for seed in SEEDS for method in (*PLAIN, "orthonorm") for lr in (0.1, 0.5)
+        deep_run("demo", method, lr, seed) for seed in SEEDS for method in (*PLAIN, "OLM-balanced") for lr in (0.1, 0.5)
     ]
 
 

@@ -10,7 +10,7 @@ from orthonorm_paper.records.files import Record
 from orthonorm_paper.reports.figures.losses import COLOURS, draw_legend, draw_loss, panels, save_figure
 
 from .markdown import budget, circumstances, escape, table
-from .paired import BASELINES, lower, standing
+from .paired import BASELINES, ORTHOGONAL, lower, standing
 from .recorded_headline import RECORDED
 
 COLUMNS = ("method", "learning rate", "train loss", "test error, %", "orthogonality error", "seconds")
@@ -49,7 +49,7 @@ def headline(records: Sequence[Record]) -> list[str]:
     """
     chosen = standing(records)
     baselines = [cell for label, cell in chosen.items() if label in BASELINES and cell is not None]
-    plain, own = best(baselines, "test_error"), chosen.get("orthonorm")
+    plain, own = best(baselines, "test_error"), chosen.get(ORTHOGONAL)
     if plain is None or own is None:
         return ["No comparison: every run of one side diverged or is missing."]
     verdict = lower(own, plain)

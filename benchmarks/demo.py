@@ -1,6 +1,7 @@
 """What a run of the demo takes with orthogonal weights and without, data, engine and records included."""
 
 import importlib.util
+import math
 import statistics
 import tempfile
 from pathlib import Path
@@ -37,6 +38,6 @@ def _seconds(device: str, rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds):
         for method, run in first.items():
             with tempfile.TemporaryDirectory() as folder:
-                record = execute(run, Path(folder), Settings(device=device))
-            seconds[method].append(sum(epoch.seconds for epoch in record.epochs))
+                record = execute(run, Path(folder), Settings(device=torch.device(device).type))  # type: ignore[arg-type]
+            seconds[method].append(math.fsum(epoch.seconds or 0.0 for epoch in record.epochs))
     return seconds

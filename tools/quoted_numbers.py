@@ -1,22 +1,31 @@
 """Fill the numbers that pages quote from the committed records.
 
 A page writes `<!--= FIELD EXPERIMENT PATTERN -->0.97<!--/-->`: the mean over the seeds of a field in the last epoch, of
-the runs whose ids fit the pattern. Of several learning rates the one with the lowest training loss stands. The number
-that is there says how many digits to print, and "0.97 ± 0.02" asks for the standard deviation too.
+the runs whose ids fit the pattern. Of several learning rates the one with the lowest training loss stands, of those
+that all seeds ran. `LABEL@PATTERN` takes the runs with this label alone (spaces in it as underscores), since ids do not
+show a method's arguments. The number that is there says how many digits to print, and "0.97 ± 0.02" asks for the
+standard deviation too.
+
+`FIRST..SECOND` for a pattern is the mean of the second less the first by paired seeds, "0.97 (0.61 to 1.33)" with its
+95% interval: how much lower the first is.
 """
 
 import fnmatch
 import functools
 import re
+import statistics
 import sys
 from pathlib import Path
 
 from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.folders import read_folder
+from orthonorm_paper.records.stability import complete
+from orthonorm_paper.reports.claims.rule import interval
+from orthonorm_paper.reports.tables.layouts import label_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MARK = re.compile(r"(<!--= (\S+) (\S+) (\S+) -->)(\d+)(\.\d+)?( ± \S+?)?(<!--/-->)")
+MARK = re.compile(r"(<!--= (\S+) (\S+) (\S+) -->)(-?\d+)(\.\d+)?( ± \S+?| \(\S+ to \S+?\))?(<!--/-->)")
 
 
 @functools.cache
@@ -25,12 +34,34 @@ def recorded(experiment: str) -> tuple[Cell, ...]:
     return tuple(cells(read_folder(ROOT / "reproduction" / "records" / experiment)))
 
 
-def number(field: str, experiment: str, pattern: str, digits: int, spread: bool) -> str:
-    """What the records say."""
-    found = [cell for cell in recorded(experiment) if fnmatch.fnmatchcase(cell.run.id, pattern)]
-    cell = best(found, "train_loss")
+def chosen(experiment: str, pattern: str) -> Cell:
+    """The cell that a pattern stands for."""
+    label, at, ids = pattern.rpartition("@")
+    found = [
+        cell
+        for cell in recorded(experiment)
+        if fnmatch.fnmatchcase(cell.run.id, ids) and (not at or label_of(cell.run).replace(" ", "_") == label)
+    ]
+    cell = best(complete(found), "train_loss")
     if cell is None:
         raise ValueError(f"a number on a page needs a run that ended; no run of {experiment} fits {pattern}")
+    return cell
+
+
+def difference(field: str, experiment: str, pattern: str) -> tuple[float, float, float]:
+    """How much lower the first of two patterns is, by paired seeds: mean, and the ends of its 95% interval."""
+    first, second = (chosen(experiment, part) for part in pattern.split(".."))
+    theirs = {record.run.seed: record.final(field) for record in second.records}
+    pairs = [theirs[r.run.seed] - r.final(field) for r in first.records if r.run.seed in theirs]
+    return statistics.fmean(pairs), *interval(pairs)
+
+
+def number(field: str, experiment: str, pattern: str, digits: int, spread: str) -> str:
+    """What the records say."""
+    if ".." in pattern:
+        mean, low, high = difference(field, experiment, pattern)
+        return f"{mean:.{digits}f}" + (f" ({low:.{digits}f} to {high:.{digits}f})" if spread else "")
+    cell = chosen(experiment, pattern)
     return cell.text(field, digits) if spread else f"{cell.mean(field):.{digits}f}"
 
 
@@ -39,7 +70,7 @@ def filled(page: str) -> str:
 
     def fill(mark: re.Match[str]) -> str:
         (begin, field, experiment, pattern, _, decimals, spread, end) = mark.groups()
-        return begin + number(field, experiment, pattern, len(decimals or ".") - 1, spread is not None) + end
+        return begin + number(field, experiment, pattern, len(decimals or ".") - 1, spread or "") + end
 
     return MARK.sub(fill, page)
 

@@ -57,6 +57,27 @@ def test_run_list_and_again(small: Path):
     assert [line.split("  ")[1] for line in lines] == ["completed", "not run"] * 2
 
 
+def test_a_dry_run_prints_what_would_begin_and_the_seconds_of_what_is_recorded(small: Path):
+    before = call("run", "tests", "--dry-run").output
+    assert "4 runs of 4 would begin, in results/tests" in before
+    assert before.count("time unknown") == 4
+    call("run", "tests", "--only", "seed=0", "--device", "cpu")
+    recorded = {record.run.method: record.seconds for record in read_folder(small / "results" / "tests")}
+    after = call("run", "tests", "--dry-run").output
+    assert "2 runs of 4 would begin" in after
+    assert f"about {sum(recorded.values()):.0f} s, from recorded seconds, 1 run at a time" in after
+    assert len(read_folder(small / "results" / "tests")) == 2
+
+
+def test_a_variation_runs_and_reports_under_its_own_name(small: Path):
+    first = call("run", "tests", "--learning-rates", "0.05", "--epochs", "2", "--seeds", "1", "--device", "cpu")
+    name = "tests-lr0.05-epochs2-seeds1"
+    assert f"2 of 2 runs recorded in results/{name}: 2 completed" in first.output
+    assert {(r.run.experiment, r.run.lr, r.run.epochs) for r in read_folder(small / "results" / name)} == {
+        (name, 0.05, 2)
+    }
+
+
 def test_synthetic_data_is_another_experiment_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     only = [f"--only={field}" for field in ("method=plain", "lr=0.1", "optimizer=sgd", "batch_norm=true")]
@@ -128,7 +149,13 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
     assert len(times) == 8
     assert times == [path.stat().st_mtime_ns for path in sorted(tmp_path.glob("*.jsonl"))]
     assert f"all 8 runs are recorded in {tmp_path}" in second.output
-    for text in ("OLM-balanced at rate", "synthetic patterns", "seeds 0, 1", "Versions: python", "written:"):
+    for text in (
+        "Orthogonal weights at learning rate",
+        "synthetic patterns",
+        "seeds 0, 1",
+        "Versions: python",
+        "written:",
+    ):
         assert text in first.output
         assert text in second.output
     assert (tmp_path / "demo.png").stat().st_size > 5000
@@ -143,7 +170,7 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("experiment far", ["run", "lenet"], "got 'lenet'; `orthonorm-paper list` shows what each is"),
     ("rates", ["run", "vgg"], "vgg takes its rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg"),
     ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
-    ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.2, 0.5"),
+    ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.1, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device should be 'auto', 'cpu' or 'cuda', got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
     ("minutes", ["run", "demo", "--minutes", "-1"], "minutes is at least 0, got -1"),

@@ -9,12 +9,14 @@ import pytest
 
 from orthonorm_paper.data import DATASETS
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.experiments import EXPERIMENTS, Experiment, experiment, synthetic_of
-from orthonorm_paper.experiments.tuned import count, planned
+from orthonorm_paper.experiments import EXPERIMENTS, Experiment, experiment, synthetic_of, variation
+from orthonorm_paper.experiments.tuned import count, diverged_everywhere, planned
+from orthonorm_paper.experiments.variation import varied
 from orthonorm_paper.methods.table import method
 from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import rate
+from orthonorm_paper.records.variations import base_name
 from paper_support.recorded import changed, record
 
 FULL = [name for name, entry in EXPERIMENTS.items() if entry.size == "full"]
@@ -120,6 +122,57 @@ def test_what_chooses_a_rate_and_is_missing_is_named(tmp_path: Path):
     assert {run.method for run in planned(entry, tmp_path, ["method=OLM,plain"])} == {"OLM", "plain"}
     with pytest.raises(UserError, match=r"no run is at a rate that pie-tune-synthetic chose \(0.005\)"):
         planned(entry, tmp_path, ["method=OLM", "lr=0.001"])
+
+
+def test_a_method_that_diverged_at_every_rate_is_left_out_by_name_and_the_others_run(tmp_path: Path):
+    record_tune(tmp_path, best_rate)
+    for run in experiment("pie-tune-synthetic").runs():
+        if run.method == "WN" and run.optimizer == "adam":
+            lost = tried(run, 10.0)
+            end = lost.end.model_copy(update={"outcome": "diverged", "reason": "loss is nan"})
+            write_record(tmp_path / "pie-tune-synthetic", dataclasses.replace(lost, end=end))
+    entry = experiment("pie-adam-synthetic")
+    assert {run.method for run in planned(entry, tmp_path)} == {"plain", "plain-he", "OLM", "OLM-scale"}
+    assert diverged_everywhere(entry, tmp_path) == ["WN"]
+    assert diverged_everywhere(experiment("pie-groups-synthetic"), tmp_path) == []
+
+
+def test_a_variation_is_an_experiment_of_its_own_name():
+    entry = varied(EXPERIMENTS["omdsm-5k"], (0.03, 0.1), 10, 2)
+    runs = entry.runs()
+    assert entry.name == "omdsm-5k-lr0.03_0.1-epochs10-seeds2"
+    assert {run.experiment for run in runs} == {entry.name}
+    assert ({run.lr for run in runs}, {run.epochs for run in runs}, {run.seed for run in runs}) == (
+        {0.03, 0.1},
+        {10},
+        {0, 1},
+    )
+    # As many kinds as before, each once a rate and seed; halved half-way, as before.
+    kinds = {(run.method, run.model_args, run.batch_size) for run in EXPERIMENTS["omdsm-5k"].runs()}
+    assert len(runs) == len(set(runs)) == 4 * len(kinds)
+    assert {rate(run.schedule, 1.0, 4) for run in runs} == {1.0}
+    assert {rate(run.schedule, 1.0, 5) for run in runs} == {0.5}
+    assert varied(EXPERIMENTS["demo"]) is EXPERIMENTS["demo"]
+    assert base_name(entry.name) == "omdsm-5k"
+    assert all(base_name(name) == name for name in EXPERIMENTS)
+
+
+def test_a_variation_without_rates_still_takes_the_chosen_ones_and_with_them_its_own():
+    assert varied(EXPERIMENTS["vgg"], seeds=1).rates_from == "vgg-tune"
+    assert varied(EXPERIMENTS["vgg"], (0.2,)).rates_from == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: varied(EXPERIMENTS["demo"], epochs=0), "epochs is at least 1, got 0"),
+        (lambda: varied(EXPERIMENTS["demo"], (0.1, -1.0)), "positive, got 0.1, -1"),
+        (lambda: variation.rates_of("0.1;0.2"), "got '0.1;0.2'"),
+    ],
+)
+def test_a_wrong_variation_is_told(call: Callable[[], object], message: str):
+    with pytest.raises(UserError, match=message):
+        call()
 
 
 def test_a_data_set_and_its_split_have_one_rate(tmp_path: Path):

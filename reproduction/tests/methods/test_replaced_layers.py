@@ -111,13 +111,22 @@ def effective(network: nn.Module, name: str) -> torch.Tensor:
     return layer.weight.detach().flatten(1).double()
 
 
-def test_weight_normalisation_keeps_the_function_and_adds_a_scale_a_row():
-    before, network = plain("vgg"), REPLACEMENTS["WN"].apply_(plain("vgg"), "vgg")
+def test_torch_s_weight_normalisation_keeps_the_function_and_adds_a_scale_a_row():
+    before, network = plain("vgg"), REPLACEMENTS["WN-row-norms"].apply_(plain("vgg"), "vgg")
     rows = sum(len(effective(before, name)) for name in REPLACED_NAMES["vgg"])
     sizes = [sum(p.numel() for p in net.parameters()) for net in (before, network)]
     assert sizes[1] - sizes[0] == rows
     for name in REPLACED_NAMES["vgg"]:
         torch.testing.assert_close(effective(network, name), effective(before, name), atol=1e-6, rtol=1e-5)
+
+
+def test_the_g_of_weight_normalisation_starts_at_1():
+    before, network = plain("vgg"), REPLACEMENTS["WN"].apply_(plain("vgg"), "vgg")
+    for name in REPLACED_NAMES["vgg"]:
+        v = effective(before, name)
+        torch.testing.assert_close(effective(network, name), v / v.norm(dim=1, keepdim=True), atol=1e-6, rtol=1e-5)
+    extra = sum(p.numel() for p in network.parameters()) - sum(p.numel() for p in before.parameters())
+    assert extra == sum(len(effective(before, name)) for name in REPLACED_NAMES["vgg"])
 
 
 def test_the_authors_weight_normalisation_divides_rows_by_their_norm():
@@ -148,16 +157,23 @@ def test_the_default_group_has_64_rows():
     assert float(gram[:64, 64:].abs().max()) > 1e-2
 
 
-def test_scale_is_learned_and_starts_at_the_norms_of_the_rows():
-    before, network = (
-        plain("pie-mlp"),
-        REPLACEMENTS["OLM-scale"].apply_(plain("pie-mlp"), "pie-mlp", {"group_size": 32}),
-    )
+@pytest.mark.parametrize("label", ["OLM-scale", "OLM-scale-row-norms"])
+def test_scale_is_learned_and_starts_where_its_label_says(label: str):
+    before, network = plain("pie-mlp"), REPLACEMENTS[label].apply_(plain("pie-mlp"), "pie-mlp", {"group_size": 32})
     extra = sum(p.numel() for p in network.parameters()) - sum(p.numel() for p in before.parameters())
     assert extra == 5 * 128 + 10
-    torch.testing.assert_close(
-        effective(network, "1").norm(dim=1), effective(before, "1").norm(dim=1), rtol=0.1, atol=0
-    )
+    norms = effective(network, "1").norm(dim=1)
+    expected = effective(before, "1").norm(dim=1) if label.endswith("norms") else torch.ones(128, dtype=norms.dtype)
+    torch.testing.assert_close(norms, expected, rtol=0.1 if label.endswith("norms") else 1e-5, atol=0)
+
+
+def test_the_library_s_defaults_are_one_group_uncentred_with_an_orthonormal_v():
+    before, network = plain("mlp"), REPLACEMENTS["orthonorm"].apply_(plain("mlp"), "mlp")
+    for name in REPLACED_NAMES["mlp"]:
+        u, _, vh = torch.linalg.svd(effective(before, name), full_matrices=False)
+        torch.testing.assert_close(effective(network, name), u @ vh, atol=1e-5, rtol=0)
+    originals = [p for name, p in network.named_parameters() if name.endswith("original")]
+    assert [float(torch.linalg.cond(v.detach())) for v in originals] == pytest.approx([1.0] * len(originals), abs=1e-4)
 
 
 def test_a_replacement_describes_itself():

@@ -113,7 +113,7 @@ def small_set() -> list[Record]:
 
 
 def demo_set() -> list[Record]:
-    """Every cell of the demo, with a better plain than OLM in one seed, and one that diverged."""
+    """Every cell of the demo, with a better baseline than OLM in one seed, and one that diverged."""
     losses = {"plain": 2.3, "plain-he": 0.3, "plain-orthogonal": 0.1, "OLM-balanced": 0.05}
     errors = {"plain": 90.0, "plain-he": 9.0, "plain-orthogonal": 6.0, "OLM-balanced": 5.0}
     return [

@@ -93,6 +93,11 @@ def test_candidates_come_by_rising_rate_and_nothing_finite_is_no_choice():
     assert choose(candidates([tried(None)])["cifar10", "OLM"]) is None
 
 
+def test_a_combination_that_diverged_at_every_rate_has_none_and_blocks_no_other():
+    lost = [tried(1.0, lr=lr, method="OLM_var", diverged=True) for lr in (0.1, 0.5)]
+    assert selected([*lost, *grid({0.1: 2.0, 0.5: 1.0})]) == {("cifar10", "OLM"): 0.5}
+
+
 FULL = grid({0.01: 1.0, 0.05: 2.0}) + grid({0.01: 1.0, 0.05: 2.0}, method="plain")
 LACKING = FULL[:3]
 WANTED = [record.run for record in FULL]

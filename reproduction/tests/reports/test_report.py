@@ -11,23 +11,25 @@ import pytest
 from matplotlib.figure import Figure
 
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.experiments import BATCHES, DEPTHS, PLAIN, RATES, RIEMANNIAN, omdsm
+from orthonorm_paper.experiments import BATCHES, DEPTHS, PLAIN, RATES, RELEASED, RIEMANNIAN, omdsm
 from orthonorm_paper.methods.table import METHODS
 from orthonorm_paper.records.cells import best, cells
 from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.folders import read_folder
+from orthonorm_paper.reports import demo
 from orthonorm_paper.reports.claims.mnist import judge
 from orthonorm_paper.reports.demo import headline, table_rows
 from orthonorm_paper.reports.figures.losses import draw_loss, loss_curve, panels
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.publish import write_report
+from orthonorm_paper.reports.recorded_headline import Recorded
 from orthonorm_paper.reports.tables.omdsm import omdsm_text
 from paper_support.recorded import changed, demo_set, record, small_set
 
 HERE = Path(__file__).parent
 OMDSM = paper_numbers()["omdsm"]
 CLAIMS = {claim["id"]: claim for claim in OMDSM["claims"]}
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("name", ["demo", "omdsm-5k"])
@@ -71,7 +73,7 @@ def test_synthetic_is_said_in_every_row_and_heading_and_nothing_is_judged():
     records = [record("OLM", 0.5, seed=s, experiment="omdsm-synthetic") for s in SEEDS]
     lines = omdsm_text(records).splitlines()
     marked = [line for line in lines if line.startswith(("#", "!", "| ")) and not line.startswith("| method")]
-    assert len(marked) > 2 * len({run.method for run in omdsm()})
+    assert len(marked) > 2 * len({run.method for run in omdsm()} - set(RELEASED))
     assert all("(synthetic)" in line for line in marked)
     assert "No claim of the paper is judged on synthetic data." in lines
 
@@ -109,7 +111,7 @@ def grid(losses: Losses, depths: Iterable[int] = (4,)) -> list[Record]:
     """Every cell of the paper's grid; None stands for a run that diverged."""
     found = []
     for depth in depths:
-        for method in METHODS:
+        for method in OMDSM["methods"]:
             for lr in RATES:
                 for seed in SEEDS:
                     loss = losses(method, lr, seed)
@@ -128,7 +130,7 @@ def as_the_paper_says(method: str, lr: float, seed: int) -> float | None:
 
 
 def verdict(claim: str, records: list[Record], depth: int = 4) -> str:
-    return judge(CLAIMS[claim], records, depth, OMDSM["rates"], OMDSM["seeds"]).answer
+    return judge(CLAIMS[claim], records, depth).answer
 
 
 ONE_DEPTH = [claim for claim in CLAIMS if "depths" not in CLAIMS[claim]]
@@ -148,17 +150,18 @@ def test_a_claim_holds_where_the_numbers_are_as_it_says(claim: str):
 CONTRARY: dict[str, Losses] = {
     "ei-unstable": lambda m, lr, s: 1.0 if m == "EI+QR" and lr <= 1 else as_the_paper_says(m, lr, s),
     "ci-unstable": lambda m, lr, s: 1.0 if m == "CI+QR" and lr > 0.1 else as_the_paper_says(m, lr, s),
-    "cayley-unstable": lambda m, lr, s: 2.2 if m == "CayT" else as_the_paper_says(m, lr, s),
+    "cayley-unstable": lambda m, lr, s: 1.0 if m == "CayT" else as_the_paper_says(m, lr, s),
     "ei-slower": lambda m, lr, s: 0.4 if (m, lr) == ("EI+QR", 0.05) else as_the_paper_says(m, lr, s),
-    "ci-slower": lambda m, lr, s: 0.5 if (m, lr) == ("CI+QR", 0.001) else as_the_paper_says(m, lr, s),
+    "ci-slower": lambda m, lr, s: 0.4 if (m, lr) == ("CI+QR", 0.001) else as_the_paper_says(m, lr, s),
     "cayley-slower": lambda m, lr, s: 0.1 if (m, lr) == ("CayT", 0.01) else as_the_paper_says(m, lr, s),
     "qr-stable": lambda m, lr, s: 2.4 if m == "QR" and lr > 0.1 else as_the_paper_says(m, lr, s),
     "qr-worse": lambda m, lr, s: 0.4 if (m, lr) == ("QR", 5.0) else as_the_paper_says(m, lr, s),
     "var-unstable": lambda m, lr, s: 1.0 if m == "OLM_var" and lr < 5 else as_the_paper_says(m, lr, s),
     "olm-stable": lambda m, lr, s: None if m == "OLM" and lr > 0.1 else as_the_paper_says(m, lr, s),
-    "olm-fastest": lambda m, lr, s: 0.04 if (m, lr) == ("CayT", 5.0) else as_the_paper_says(m, lr, s),
+    "olm-fastest": lambda m, lr, s: 0.04 if (m, lr) == ("plain", 0.5) else as_the_paper_says(m, lr, s),
+    "olm-lowest": lambda m, lr, s: 0.04 if (m, lr) == ("plain", 1.0) else as_the_paper_says(m, lr, s),
     "olm-better-starts": lambda m, lr, s: 0.04 if (m, lr) == ("plain-he", 0.5) else as_the_paper_says(m, lr, s),
-    "balanced-better-starts": lambda m, lr, s: 0.6 if m == "OLM-balanced" else as_the_paper_says(m, lr, s),
+    "balanced-better-starts": lambda m, lr, s: 0.7 if m == "OLM-balanced" else as_the_paper_says(m, lr, s),
 }
 
 
@@ -176,13 +179,48 @@ def test_a_claim_is_undecided_where_seeds_disagree(claim: str):
 
 
 @pytest.mark.parametrize("claim", ONE_DEPTH)
-def test_a_claim_is_undecided_where_a_cell_that_it_needs_is_missing(claim: str):
+def test_a_claim_is_undecided_where_a_method_that_it_needs_was_not_run(claim: str):
     method = CLAIMS[claim]["method"]
-    lr = 0.05 if "upto" in CLAIMS[claim] else 0.5
-    records = [r for r in grid(as_the_paper_says) if (r.run.method, r.run.lr, r.run.seed) != (method, lr, 2)]
-    answer = judge(CLAIMS[claim], records, 4, OMDSM["rates"], OMDSM["seeds"])
-    assert answer.answer == "undecided"
-    assert answer.numbers.startswith("2 of 3 seeds complete")
+    answer = judge(CLAIMS[claim], [r for r in grid(as_the_paper_says) if r.run.method != method], 4)
+    assert (answer.answer, answer.seeds, answer.numbers) == ("undecided", 0, f"not run: {method}")
+
+
+@pytest.mark.parametrize("claim", ONE_DEPTH)
+def test_three_seeds_decide_nothing(claim: str):
+    answer = judge(CLAIMS[claim], [r for r in grid(balanced) if r.run.seed < 3], 4)
+    assert (answer.answer, answer.seeds) == ("undecided", 3)
+
+
+def test_a_learning_rate_that_some_seeds_lack_is_no_candidate():
+    # At 5 the contrary stands, by four seeds.
+    records = grid(CONTRARY["qr-worse"])
+    assert verdict("qr-worse", records) == "does not hold"
+    assert verdict("qr-worse", [r for r in records if (r.run.lr, r.run.seed) != (5.0, 4)]) == "holds"
+
+
+def test_the_best_learning_rate_is_that_of_the_mean_not_of_each_seed():
+    # OLM is below plain at 0.1 in some seeds and at 0.5 in the others, and at neither in all.
+    def crossed(method: str, lr: float, seed: int) -> float:
+        if method == "OLM" and lr in (0.1, 0.5):
+            return 0.1 if (seed < 3) == (lr == 0.1) else 0.7
+        return 0.6
+
+    assert verdict("olm-lowest", grid(crossed)) == "undecided"
+
+
+def test_slower_counts_the_epochs_to_the_higher_of_the_two_final_losses():
+    slow = [record("CI+QR", 0.05, (2.0, 1.5, 1.0), seed=seed) for seed in SEEDS]
+    fast = [record("plain", 0.5, (2.0, 0.8, 0.4), seed=seed) for seed in SEEDS]
+    answer = judge(CLAIMS["ci-slower"], [*slow, *fast], 4)
+    # plain passes 1.0 at 1 + (2.0 - 1.0) / (2.0 - 0.8) epochs, CI+QR at 3.
+    assert answer.answer == "holds"
+    assert answer.difference.startswith(f"+{3 - (1 + 1 / 1.2):.3g} ")
+    # Nor does the end alone decide: one that ends a little higher, and was there later.
+    late = [record("CI+QR", 0.05, (2.0, 2.0, 0.5), seed=seed) for seed in SEEDS]
+    assert judge(CLAIMS["ci-slower"], [*late, *fast], 4).answer == "holds"
+    assert judge(
+        CLAIMS["ci-slower"], [*fast, *[record("CI+QR", 0.05, (2.0, 0.8, 0.4), seed=s) for s in SEEDS]], 4
+    ).answer == ("undecided")
 
 
 def test_half_of_the_rates_above_are_enough_to_be_unstable():
@@ -198,16 +236,11 @@ def test_the_final_loss_is_that_of_the_last_epoch():
     assert record("OLM", 0.1, (2.3, 1.0, 0.5, 0.25)).final("train_loss") == 0.25
 
 
-def test_a_loss_above_the_first_epoch_s_is_unstable_without_divergence():
-    assert verdict("ei-unstable", grid(lambda *_: 2.31)) == "holds"
-    assert verdict("ei-unstable", grid(lambda *_: 2.3)) == "does not hold"
-
-
 @pytest.mark.parametrize(
     ("shallow", "deep", "answer"),
     [
         (0.25, 0.05, "holds"),
-        (0.05, 0.05, "does not hold"),
+        (0.05, 0.05, "undecided"),
         (0.05, 0.1, "does not hold"),
         # OLM is behind with few layers, and diverges alone with many.
         (1.0, None, "does not hold"),
@@ -234,9 +267,11 @@ def test_a_run_that_diverged_counts_as_infinite_whatever_it_had_reached():
 
 
 def test_numbers_of_a_verdict_are_those_of_the_records():
-    answer = judge(CLAIMS["olm-fastest"], grid(as_the_paper_says), 4, OMDSM["rates"], OMDSM["seeds"])
+    answer = judge(CLAIMS["olm-lowest"], grid(as_the_paper_says), 4)
     assert answer.numbers.startswith("0.05 against plain 0.5, EI+QR 1.5,")
-    assert len(answer.numbers.split("; ")) == 3
+    assert (len(answer.numbers.split("; ")), answer.seeds) == (5, 5)
+    # 0.5 less 0.050 to 0.054.
+    assert answer.difference.startswith("+0.448 (+0.446 to +0.45)")
 
 
 def test_a_cell_s_mean_and_deviation_are_over_its_seeds():
@@ -249,8 +284,8 @@ def test_a_cell_s_mean_and_deviation_are_over_its_seeds():
 
 def test_a_cell_with_divergence_has_no_mean_and_is_never_the_best():
     good, bad = cells(
-        [record("OLM", 0.1, (2.3, 0.9), seed=s) for s in SEEDS]
-        + [record("OLM", 0.5, (2.3, 0.1), seed=s, diverged=s == 2) for s in SEEDS]
+        [record("OLM", 0.1, (2.3, 0.9), seed=s) for s in range(3)]
+        + [record("OLM", 0.5, (2.3, 0.1), seed=s, diverged=s == 2) for s in range(3)]
     )
     assert bad.text("train_loss", 3) == "diverged (1 of 3)"
     assert best([good, bad], "train_loss") is good
@@ -274,18 +309,28 @@ def test_a_drawn_curve_is_the_mean_and_a_cross_marks_divergence():
     assert np.asarray(cross.get_xydata()).tolist() == [[1.0, 4.0]]
 
 
-def test_the_demo_compares_olm_with_the_best_of_plain():
-    text = headline(demo_set())
-    assert text.startswith("OLM-balanced at rate 0.2: test error 6.0 ± 1.0 %.")
-    assert "Best plain (plain-orthogonal at rate 0.2): 9.0 ± 1.0 %." in text
-    assert "OLM is 3.0 points lower, and lower in 3 of 3 seeds." in text
+def test_the_demo_compares_orthogonal_weights_with_the_best_of_the_baseline(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demo, "RECORDED", Recorded(10, 2.5, 1.0, 4.0))
+    lines = headline(demo_set())
+    # The rate has the lowest training loss, equal for both here: the first. plain-he diverged at 0.5 in one seed.
+    assert lines[0].startswith("Orthogonal weights at learning rate 0.2: test error 6.0 ± 1.0 %.")
+    assert "Best baseline (plain-orthogonal at 0.2): 9.0 ± 1.0 %." in lines[0]
+    assert "lower by +3 (+3 to +3) points (3 seeds" in lines[1]
+    assert lines[2].startswith("Recorded with 10 seeds: lower by +2.50 points, 95% interval +1.00 to +4.00.")
+    assert len(lines) == 3
+    monkeypatch.setattr(demo, "RECORDED", Recorded(10, 1.5, 1.0, 2.0))
+    assert "disagree" in headline(demo_set())[3]
 
 
-def test_the_demo_says_when_plain_is_better():
+def test_the_demo_s_learning_rate_is_not_chosen_by_test_error():
     records = [r for r in demo_set() if r.run.method != "OLM-balanced"]
-    worse = [record("OLM-balanced", 0.2, seed=s, depth=8, test_error=30.0, experiment="demo") for s in SEEDS]
-    assert "OLM is 22.0 points higher, and lower in 0 of 3 seeds." in headline(records + worse)
-    assert headline(records) == "No comparison: every run of one side diverged or is missing."
+    own = [
+        record("OLM-balanced", lr, (2.3, loss), seed=seed, depth=8, test_error=error, experiment="demo")
+        for lr, loss, error in ((0.2, 0.01, 30.0), (0.5, 0.02, 1.0))
+        for seed in range(3)
+    ]
+    assert headline([*records, *own])[0].startswith("Orthogonal weights at learning rate 0.2: test error 31.0")
+    assert headline(records) == ["No comparison: every run of one side diverged or is missing."]
 
 
 def test_the_demo_s_table_has_a_row_for_each_method_and_rate():

@@ -32,11 +32,11 @@ def test_a_claim_about_table_1_holds_where_the_errors_are_as_it_says(number: int
 
 # For each claim about Table 1, the records of one method that make it wrong.
 CONTRARY: list[Callable[[int], Record]] = [
-    lambda seed: errors_record("vgg", "WN", (90.0,) * 7 + (15.0,), seed=seed),
+    lambda seed: errors_record("vgg", "WN", (90.0,) * 7 + (14.9,), seed=seed),
     lambda seed: errors_record("vgg", "OLM-L4", (90.0,) * 7 + (17.5,), seed=seed),
     lambda seed: errors_record("vgg", "OLM", (90.0, 21.0, *(15.0,) * 6), seed=seed),
     lambda seed: errors_record("vgg", "plain-he", (90.0,) * 7 + (14.0,), seed=seed),
-    lambda seed: errors_record("vgg", "plain-orthogonal", (90.0,) * 7 + (15.0,), seed=seed),
+    lambda seed: errors_record("vgg", "plain-orthogonal", (90.0,) * 7 + (14.9,), seed=seed),
 ]
 
 
@@ -53,24 +53,26 @@ def test_a_claim_is_undecided_where_seeds_disagree_or_are_too_few(number: int):
     good = [r for r in as_table_1_says() if (r.run.method, r.run.seed) != (bad.run.method, 3)]
     assert verdict("vgg", number, [*good, bad]).answer == "undecided"
     few = verdict("vgg", number, as_table_1_says(count=4))
-    assert few.answer == "undecided"
-    assert few.numbers.startswith("4 of 5 seeds complete: ")
+    assert (few.answer, few.seeds) == ("undecided", 4)
     absent = verdict("vgg", number, without(bad.run.method, good))
     assert (absent.answer, absent.numbers) == ("undecided", f"not run: {bad.run.method}")
 
 
-def test_a_reduced_experiment_is_judged_on_three_seeds():
-    records = as_table_1_says("vgg-5k", count=3, dataset="mnist-5k-rgb")
-    answers = [verdict("vgg", number, records, REDUCED, "mnist-5k-rgb").answer for number in VGG]
-    assert answers == ["holds"] * len(VGG)
-    assert verdict("vgg", 0, as_table_1_says("vgg-5k", 2), REDUCED).answer == "undecided"
+def test_a_reduced_experiment_is_judged_by_the_same_rule():
+    def answers(count: int) -> set[str]:
+        records = as_table_1_says("vgg-5k", count=count, dataset="mnist-5k-rgb")
+        return {verdict("vgg", number, records, REDUCED, "mnist-5k-rgb").answer for number in VGG}
+
+    assert answers(5) == {"holds"}
+    assert answers(3) == {"undecided"}
 
 
 def test_the_numbers_of_a_verdict_are_those_of_each_seed():
     records = means({"plain": 10.5, "OLM": 9.25}, "inception", seeds=2)
     claim = {"kind": "below", "methods": ["OLM"], "than": ["plain"]}
     found = judge_column(claim, place(LAYOUTS["inception"], FULL, records), "cifar10")
-    assert found.numbers == "2 of 5 seeds complete: OLM 9.25 against plain 10.50; OLM 9.25 against plain 10.50"
+    assert found.numbers == "OLM 9.25 against plain 10.50; OLM 9.25 against plain 10.50"
+    assert (found.seeds, found.difference) == (2, "+1.25 (+1.25 to +1.25)")
 
 
 def test_a_run_that_diverged_ends_above_all_others():
@@ -115,11 +117,12 @@ PIE: list[tuple[str, int, dict[str, float], str]] = [
     ("as the paper says 1", 1, GROUPS, "holds"),
     ("as the paper says 2", 2, GROUPS, "holds"),
     ("as the paper says 3", 3, GROUPS, "holds"),
-    ("one group size is no better than WN", 0, GROUPS | {"OLM-128": 8.5}, "does not hold"),
+    ("one group size is no better than WN", 0, GROUPS | {"OLM-128": 8.6}, "does not hold"),
+    ("one group size is as good as WN", 0, GROUPS | {"OLM-128": 8.5}, "undecided"),
     ("128 is below one of the smaller and above the best", 1, GROUPS | {"OLM-128": 5.2}, "holds"),
-    ("128 is as good as the best", 1, GROUPS | {"OLM-128": 5.0}, "does not hold"),
-    ("the scale does not help", 2, GROUPS | {"OLM-scale-128": 5.0}, "does not hold"),
-    ("He's start closes the gap", 3, GROUPS | {"plain-he": 4.0}, "does not hold"),
+    ("128 is as good as the best", 1, GROUPS | {"OLM-128": 5.0}, "undecided"),
+    ("the scale does not help", 2, GROUPS | {"OLM-scale-128": 5.1}, "does not hold"),
+    ("He's start closes the gap", 3, GROUPS | {"plain-he": 3.9}, "does not hold"),
 ]
 
 
@@ -145,6 +148,6 @@ def test_of_several_rates_the_lowest_training_loss_is_judged_and_said():
     fitted = [errors_record("wrn", "OLM", (6.0,), train=(1.0,), lr=0.5, seed=s, model="wide-resnet") for s in range(5)]
     other = [errors_record("wrn", "OLM", (4.0,), train=(2.0,), lr=0.1, seed=s, model="wide-resnet") for s in range(5)]
     assert verdict("wrn", 0, [*plain, *fitted, *other]).answer == "does not hold"
-    note = "Of several rates of a method, the one with the lowest final training loss is judged."
+    note = "Of several learning rates of a method, the one with the lowest mean final training loss is judged."
     assert verdict_lines(place(LAYOUTS["wrn"], FULL, [*plain, *fitted, *other]))[-1] == note
     assert note not in verdict_lines(place(LAYOUTS["wrn"], FULL, [*plain, *fitted]))

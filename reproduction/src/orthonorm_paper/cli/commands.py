@@ -19,6 +19,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from orthonorm_paper.experiments import Experiment
     from orthonorm_paper.records.files import Record
     from orthonorm_paper.records.run import Run
     from orthonorm_paper.training.execute import Settings
@@ -39,7 +40,7 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
     jobs: Jobs = 2,
 ) -> None:
-    """Train the paper's 8-layer network on 5,000 real digits: OLM against plain, in minutes."""
+    """Train the paper's 8-layer network on 5,000 real digits: orthogonal weights against the baseline, in minutes."""
     from rich.console import Console
     from rich.table import Table
 
@@ -55,13 +56,13 @@ def demo(
     if fresh:
         _forget(out, runs)
     records = _sweep(console, "demo", runs, out, Settings(device="cpu"), jobs, None)
-    table = Table(title="OLM against plain, 8 hidden layers of 100 units")
+    table = Table(title="Orthogonal weights against the baseline, 8 hidden layers of 100 units")
     for column in tables.COLUMNS:
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=column == "method")
     for row in tables.table_rows(records):
         table.add_row(*row)
     console.print(table)
-    for line in (tables.headline(records), *circumstances(records)):
+    for line in (*tables.headline(records), *circumstances(records)):
         console.print(line, soft_wrap=True, highlight=False)
     with writing(out):
         paths = tables.write_demo(records, out)
@@ -129,6 +130,14 @@ def run(
         typer.Option(help="Folder of the data sets' files, `data` if left out; or synthetic, for NAME-synthetic."),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Save and stop after so long; a later call continues.")] = None,
+    learning_rates: Annotated[
+        str | None, typer.Option(metavar="RATE,...", help="Instead of the experiment's; they make one of its own name.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the experiment's, its schedule stretched.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="So many, from 0, instead of the experiment's.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the runs that would begin and how long they take.")
+    ] = False,
     results: Results = Path("results"),
 ) -> None:
     """Run an experiment; what is recorded is not run again, what was cut off continues."""
@@ -138,26 +147,30 @@ def run(
 
     from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.experiments import experiment
-    from orthonorm_paper.experiments.precision import at_precision
     from orthonorm_paper.experiments.tuned import planned
+    from orthonorm_paper.experiments.variation import at_precision, rates_of, varied
     from orthonorm_paper.training.execute import Settings
     from orthonorm_paper.training.processes.ranks import one_of_many
 
     from .closing_lines import ending
+    from .estimate import estimate
 
     for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
         if value is not None and not value >= 0:
             raise UserError(f"{option} is at least 0, got {value:g}")
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
-    chosen = at_precision(experiment(name), precision)
+    chosen = varied(at_precision(experiment(name), precision), rates_of(learning_rates), epochs, seeds)
     name, runs = chosen.name, planned(chosen, results, only)
-    deadline = None if minutes is None else time.time() + 60 * minutes
+    _print_left_out(chosen, results, only)
+    if dry_run:
+        _print(Console(), estimate(name, runs, results, jobs))
+        return
     settings = Settings(
         device=device,  # pyright: ignore[reportArgumentType]  (it is checked there)
         threads=threads,
         data=None if data is None else data.absolute(),
-        deadline=deadline,
+        deadline=None if minutes is None else time.time() + 60 * minutes,
         checkpoint_seconds=None if checkpoint_minutes is None else 60 * checkpoint_minutes,
         devices=devices,
         nodes=nodes,
@@ -203,6 +216,13 @@ def pack(
     from orthonorm_paper.records.folders import pack as pack_folder
 
     print(f"written: {pack_folder(results / name)}")
+
+
+def _print_left_out(chosen: Experiment, results: Path, only: list[str] | None) -> None:
+    from orthonorm_paper.experiments.tuned import diverged_everywhere
+
+    for method in diverged_everywhere(chosen, results, only):
+        print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

@@ -6,13 +6,14 @@ from difflib import get_close_matches
 
 from orthonorm_paper.exceptions import UserError
 
-from . import cost, imagenet, inception, pie, recurrent, small, vgg, wrn
+from . import ablation, cost, imagenet, inception, pie, recurrent, small, vgg, wrn
 from . import omdsm as mnist
 from .experiment import Experiment as Experiment
 from .omdsm import BATCHES as BATCHES
 from .omdsm import DEPTHS as DEPTHS
 from .omdsm import PLAIN as PLAIN
 from .omdsm import RATES as RATES
+from .omdsm import RELEASED as RELEASED
 from .omdsm import RIEMANNIAN as RIEMANNIAN
 from .omdsm import demo as demo
 from .omdsm import omdsm as omdsm
@@ -30,6 +31,7 @@ _OURS = (
     *cost.ENTRIES,
     *imagenet.ENTRIES,
     *small.ENTRIES,
+    *ablation.ENTRIES,
     *recurrent.ENTRIES,
 )
 

@@ -30,21 +30,39 @@ def planned(entry: Experiment, results: Path, only: list[str] | None = None) -> 
     runs = select(entry.runs(), only or [])
     if not entry.rates_from:
         return runs
+    rates = _rates(entry, runs, results)
+    chosen = [run for run in runs if run.lr == rates.get(_key(run))]
+    if not chosen:
+        words = ", ".join(f"{rate:g}" for rate in sorted(set(rates.values())))
+        raise UserError(f"no run is at a rate that {entry.rates_from} chose ({words}): leave lr out of --only")
+    return chosen
+
+
+def diverged_everywhere(entry: Experiment, results: Path, only: list[str] | None = None) -> list[str]:
+    """Methods with their arguments that diverged at every rate of the experiment that chooses, and so do not run.
+
+    Raises:
+        UserError: as ``planned``.
+    """
+    if not entry.rates_from:
+        return []
+    runs = select(entry.runs(), only or [])
+    rates = _rates(entry, runs, results)
+    without = (run for run in runs if _key(run) not in rates)
+    return list(dict.fromkeys(" ".join([run.method, *(f"{k}={v}" for k, v in run.method_args)]) for run in without))
+
+
+def _rates(entry: Experiment, runs: list[Run], results: Path) -> dict[Key, float]:
     keys = {_key(run) for run in runs}
     wanted = [run for run in experiment(entry.rates_from).runs() if _key(run) in keys]
     there = set(wanted)
     records = [record for record in read_folder(results / entry.rates_from) if record.run in there]
     try:
-        rates = selected(records, by=BY, runs=wanted)
+        return selected(records, by=BY, runs=wanted)
     except UserError as error:
         raise UserError(
             f"{entry.name} takes its rates from {entry.rates_from}: {error} (orthonorm-paper run {entry.rates_from})"
         ) from None
-    chosen = [run for run in runs if run.lr == rates[_key(run)]]
-    if not chosen:
-        words = ", ".join(f"{rate:g}" for rate in sorted(set(rates.values())))
-        raise UserError(f"no run is at a rate that {entry.rates_from} chose ({words}): leave lr out of --only")
-    return chosen
 
 
 def count(entry: Experiment, runs: Collection[Run]) -> int:

@@ -6,10 +6,11 @@ the VGG-style network has such convolutions; conversion in the library never rem
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -105,13 +106,29 @@ def replaced_layers(
     return tuple(names[:wanted])
 
 
+Initial = Literal["orthonormal", "weight"]
+Scale = Literal["learned", "row_norms"] | float | None
+
+
 @dataclass(frozen=True)
 class Choice:
-    """What a run may choose of a replacement: rows of a group at most, centring, and an entry of ``LAYERS``."""
+    """What a run may choose of a replacement.
+
+    Attributes:
+        group_size: rows of a group at most.
+        center: subtract each row's mean first.
+        layers: entry of ``LAYERS``.
+        initial: what V starts as, see ``OrthogonalConfig``.
+        scale: "learned" for a learned factor a row that starts at 1, a number for a fixed one, None for no factor.
+        keep_norm: rescale V to its first norm after each step.
+    """
 
     group_size: int
     center: bool = True
     layers: str | None = None
+    initial: Initial = "weight"
+    scale: Scale = None
+    keep_norm: bool = False
 
 
 Convert = Callable[[nn.Module, Collection[str], Choice], None]
@@ -122,7 +139,7 @@ class Replacement:
     """One label of the paper: which layers, what they become, whether convolutions among them keep their bias.
 
     ``first`` is how many layers from the input, None for all that the paper replaces in a network; ``arguments`` are
-    the fields of ``Choice`` that a run may give.
+    the fields of ``Choice`` that a run may give, and ``defaults`` what they are where it gives none.
     """
 
     label: str
@@ -131,6 +148,7 @@ class Replacement:
     first: int | None = None
     bias: bool = True
     arguments: tuple[str, ...] = ("group_size", "center", "layers")
+    defaults: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def apply_(self, network: nn.Module, model: str, arguments: Mapping[str, object] | None = None) -> nn.Module:
         """Replace the layers of a plain network, in place.
@@ -163,7 +181,7 @@ class Replacement:
                 raise UserError(f"method {self.label} takes {takes}, got {name} = {value!r}")
             if not _VALID[name](value):
                 raise UserError(f"{name} of a method is {_EXPECTED[name]}, got {value!r}")
-        return Choice(**{"group_size": REPLACED[model].group_size, **arguments})
+        return Choice(**{"group_size": REPLACED[model].group_size, **self.defaults, **arguments})  # pyright: ignore[reportArgumentType]
 
     def describe(self, model: str) -> str:
         """What is replaced in a network, in words.
@@ -190,55 +208,81 @@ _VALID: dict[str, Callable[[object], bool]] = {
     "group_size": lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
     "center": lambda value: isinstance(value, bool),
     "layers": lambda value: value in LAYERS,
+    "initial": lambda value: value in get_args(Initial),
+    "scale": lambda value: value == "learned" or (isinstance(value, float) and value > 0),
+    "keep_norm": lambda value: isinstance(value, bool),
 }
 _EXPECTED = {
     "group_size": "a whole number of rows >= 1",
     "center": "true or false",
     "layers": f"one of {', '.join(LAYERS)}",
+    "initial": f"one of {', '.join(get_args(Initial))}",
+    "scale": "learned, or a positive number with a point",
+    "keep_norm": "true or false",
 }
 
 
-def _olm(
+def _orthogonal(
     network: nn.Module,
     names: Collection[str],
     choice: Choice,
     *,
-    grouping: Literal["balanced", "tail"] = "tail",
-    scale: Literal["row_norms"] | None = None,
+    grouping: Literal["balanced", "tail"] = "balanced",
 ) -> None:
     config = on.OrthogonalConfig(
-        group_size=choice.group_size, center=choice.center, grouping=grouping, scale=scale, initial="weight"
+        group_size=choice.group_size,
+        center=choice.center,
+        grouping=grouping,
+        scale=choice.scale,
+        initial=choice.initial,
     )
     on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
 
 
-def _uncentred(network: nn.Module, names: Collection[str], choice: Choice) -> None:
-    config = on.OrthogonalConfig(group_size=choice.group_size, center=False, initial="weight")
-    on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
+_olm = partial(_orthogonal, grouping="tail")
 
 
-def _weight_norm(network: nn.Module, names: Collection[str], choice: Choice) -> None:  # noqa: ARG001
+def _weight_norm(
+    network: nn.Module,
+    names: Collection[str],
+    choice: Choice,  # noqa: ARG001
+    *,
+    unit: bool = True,
+) -> None:
     for name in names:
-        parametrizations.weight_norm(network.get_submodule(name))
+        layer = network.get_submodule(name)
+        parametrizations.weight_norm(layer)
+        if unit:
+            holder: Any = layer
+            nn.init.ones_(holder.parametrizations.weight.original0)
 
 
-def _unit_rows(network: nn.Module, names: Collection[str], choice: Choice) -> None:  # noqa: ARG001
+def _unit_rows(network: nn.Module, names: Collection[str], choice: Choice) -> None:
     # Groups of one row: orthogonalisation divides each by its norm.
-    config = on.OrthogonalConfig(group_size=1, center=False, initial="weight")
-    on.orthogonalize_(network, config, filter_fn=lambda _, fqn: fqn in names)
+    _orthogonal(network, names, dataclasses.replace(choice, group_size=1, center=False))
 
 
+# Note [g]: the authors' g starts at 1 (errata 11). Torch's weight normalization and the library's "row_norms" start it
+# at the row norms of the initialization, which is another method: it stands beside under a name of its own.
+_CHOSEN = ("group_size", "center", "layers", "initial", "scale", "keep_norm")
 _ENTRIES = (
-    Replacement("WN", "weight normalisation with a learned scale (torch's)", _weight_norm, arguments=("layers",)),
+    Replacement("WN", "weight normalization, g starts at 1", _weight_norm, arguments=("layers",)),
+    Replacement("WN-row-norms", "weight normalization as torch's, g starts at the row norms",
+                partial(_weight_norm, unit=False), arguments=("layers",)),
     Replacement("WN-unit", "rows of norm 1, not centred, without scale", _unit_rows, arguments=("layers",)),
     Replacement("OLM", "orthogonal, groups filled to the limit", _olm, bias=False),
-    Replacement("OLM-scale", "orthogonal, with a learned scale", partial(_olm, scale="row_norms"), bias=False),
+    Replacement("OLM-scale", "orthogonal, with a learned scale that starts at 1", _olm, bias=False,
+                defaults={"scale": "learned"}),
+    Replacement("OLM-scale-row-norms", "orthogonal, with a learned scale that starts at the row norms", _olm,
+                bias=False, defaults={"scale": "row_norms"}),
     Replacement("OLM-L1", "orthogonal in the first layer", _olm, first=1, bias=False),
     Replacement("OLM-L2", "orthogonal in the first 2 layers", _olm, first=2, bias=False),
     Replacement("OLM-L4", "orthogonal in the first 4 layers", _olm, first=4, bias=False),
-    Replacement("OLM-balanced", "orthogonal, groups of equal size", partial(_olm, grouping="balanced"), bias=False),
-    Replacement("OLM-uncentred", "orthogonal, rows not centred", _uncentred, bias=False,
-                arguments=("group_size", "layers")),
+    Replacement("OLM-balanced", "orthogonal, groups of equal size", _orthogonal, bias=False),
+    Replacement("OLM-uncentred", "orthogonal, rows not centred", _orthogonal, bias=False,
+                arguments=("group_size", "layers"), defaults={"center": False}),
+    Replacement("orthonorm", "orthogonal as the library's defaults have it: not centred, V starts orthonormal",
+                _orthogonal, arguments=_CHOSEN, defaults={"center": False, "initial": "orthonormal"}),
 )  # fmt: skip
 
 REPLACEMENTS: dict[str, Replacement] = {entry.label: entry for entry in _ENTRIES}

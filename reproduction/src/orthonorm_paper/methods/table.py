@@ -1,9 +1,8 @@
 """The paper's methods, in one table: label, start, conversion of the network, optimizer.
 
-Note [labels]: `EI+QR` and `CI+QR` keep the paper's formulas, and the paper exchanged the names of
-the two metrics (errata 4). Its "Euclidean" gradient ``G - W G^T W`` represents the differential
-under the canonical metric, so the label EI+QR asks the library for ``metric="canonical"``, and
-CI+QR for ``metric="euclidean"``. Nothing outside this file knows these labels.
+Note [labels]: `EI+QR` is the Euclidean metric and `CI+QR` the canonical one, as the authors' modules have them. It is
+the paper's appendix that exchanged the formulas (errata 4). Nothing outside this package knows these labels. Those that
+end in "-released" are the same methods as the authors' code does them (errata 10): `released.py`.
 
 Note [decay]: the authors decay every parameter, those V of WN and OLM too, and so do the experiments. It
 changes no function, only the size of those matrices and with it the effective rate; the library's own ``param_groups``
@@ -24,7 +23,9 @@ from torch import Tensor, nn
 import orthonorm as on
 from orthonorm_paper.exceptions import UserError
 
+from .neighbours import add_penalty_, torch_orthogonal_layers_
 from .recurrent import orthogonalize_recurrent_, recurrent_error, recurrent_unchanged, torch_orthogonal_
+from .released import Rule, released_sgd, start_first_orthonormal
 from .replaced_layers import REPLACED, REPLACEMENTS, Replacement
 from .variance_transformation import register_variance_
 
@@ -97,8 +98,9 @@ def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | Non
         if given:
             raise UserError(f"method {label} takes no arguments, got {given}")
         return entry
-    entry.replacement.choice(model, given)
-    return dataclasses.replace(entry, convert=_conversion(entry.replacement, model, given))
+    choice = entry.replacement.choice(model, given)
+    make = _norm_kept if choice.keep_norm else entry.make_optimizer
+    return dataclasses.replace(entry, convert=_conversion(entry.replacement, model, given), make_optimizer=make)
 
 
 def hidden_layers(model: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
@@ -106,6 +108,10 @@ def hidden_layers(model: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
     linear = [name for name, module in layers if isinstance(module, nn.Linear)]
     return [(name, module) for name, module in layers if name not in linear[-1:]]
+
+
+def _layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    return [layer for _, layer in hidden_layers(model)]
 
 
 def _unchanged(model: nn.Module) -> nn.Module:
@@ -146,6 +152,22 @@ def _proxy(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimiz
     # Note [decay]
     groups = on.param_groups(model)
     return _step([group | {"weight_decay": settings.weight_decay} for group in groups], settings)
+
+
+def _norm_kept(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    optimizer = _proxy(model, settings)
+    on.register_norm_keeping(optimizer, model)
+    return optimizer
+
+
+def _penalised(model: nn.Module, settings: OptimizerSettings, *, strength: float) -> torch.optim.Optimizer:
+    return add_penalty_(_euclidean(model, settings), _layers(model), strength)
+
+
+def _released(model: nn.Module, settings: OptimizerSettings, *, rule: Rule) -> torch.optim.Optimizer:
+    if (settings.kind, settings.momentum, settings.weight_decay) != ("sgd", 0.0, 0.0):
+        raise UserError(f"the released methods run with plain sgd, without momentum and weight decay, got {settings}")
+    return released_sgd(model, _layers(model), rule, settings.lr)
 
 
 def _step(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -204,8 +226,26 @@ def _stiefel(label: str, words: str, metric: Metric | None, retraction: Retracti
     return Method(label, words, "paper", _start_orthonormal, make, partial(_error_of_rows, centred=False))
 
 
+def _as_released(rule: Rule) -> Method:
+    def convert(model: nn.Module) -> nn.Module:
+        if rule == "CayT":
+            start_first_orthonormal(_layers(model))
+        return model
+
+    words = f"{rule} as the authors released it: gradients never set to zero, constant learning rate"
+    make = partial(_released, rule=rule)
+    return Method(f"{rule}-released", words, "paper", convert, make, partial(_error_of_rows, centred=False))
+
+
+def _penalty(strength: float) -> Method:
+    words = f"free weights with an orthogonal initialization and the penalty {strength:g} |W W^T - I|^2"
+    make = partial(_penalised, strength=strength)
+    error = partial(_error_of_rows, centred=False)
+    return Method(f"penalty-{strength:g}", words, "orthogonal", _unchanged, make, error)
+
+
 def _replacing(entry: Replacement) -> Method:
-    free = entry.label == "WN"
+    free = entry.label.startswith("WN") and entry.label != "WN-unit"
     error = partial(_error_of_rows, centred=False) if free else _error_of_model
     make = _euclidean if free else _proxy
     return Method(entry.label, entry.words, "paper", _conversion(entry, "mlp", {}), make, error, entry)
@@ -220,10 +260,21 @@ _ENTRIES = (
     _plain("plain", "paper", "start uniform in +-1/sqrt(d)"),
     _plain("plain-he", "he", "He's start"),
     _plain("plain-orthogonal", "orthogonal", "orthogonal start with gain sqrt(2)"),
-    _stiefel("EI+QR", "gradient G - W G^T W, QR retraction", "canonical", "qr"),
-    _stiefel("CI+QR", "gradient G - (W W^T G + W G^T W)/2, QR retraction", "euclidean", "qr"),
+    _stiefel("EI+QR", "gradient G - (W W^T G + W G^T W)/2, QR retraction", "euclidean", "qr"),
+    _stiefel("CI+QR", "gradient G - W G^T W, QR retraction", "canonical", "qr"),
     _stiefel("CayT", "Cayley transform", "canonical", "cayley"),
     _stiefel("QR", "plain step, then Q of its QR decomposition", None, "qr"),
+    *map(_as_released, ("EI+QR", "CI+QR", "CayT", "QR")),
+    _penalty(0.01),
+    _penalty(0.1),
+    Method(
+        "torch-orthogonal",
+        "torch.nn.utils.parametrizations.orthogonal",
+        "paper",
+        lambda model: torch_orthogonal_layers_(model, _layers(model)),
+        _euclidean,
+        partial(_error_of_rows, centred=False),
+    ),
     Method(
         "OLM_var",
         "P_var = Lambda^{-1/2} D^T, groups as OLM's",

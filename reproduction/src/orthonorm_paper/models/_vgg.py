@@ -20,6 +20,7 @@ def vgg(
     seed: int,
     width: int | float = 1.0,
     batch_norm: bool = False,
+    hidden_classifier: bool = True,
 ) -> nn.Sequential:
     """Six 3 x 3 convolutions (64, 128, pool, 256, 256, pool, 512, 512), 8 x 8 average, then 512 -> 512 -> classes.
 
@@ -32,6 +33,8 @@ def vgg(
         seed: of the start.
         width: factor of all widths.
         batch_norm: normalise each convolution and the hidden linear layer before its ReLU; the paper does not.
+        hidden_classifier: a hidden layer of 512 units before the classes, as in the released code; the paper's text has
+            the classes alone.
 
     Raises:
         UserError: images of another size, an unknown start, or a width outside (0, 64].
@@ -40,6 +43,9 @@ def vgg(
         >>> network = vgg(shape=(3, 32, 32), classes=10, start="paper", seed=0)
         >>> sum(p.numel() for p in network.parameters())
         4768650
+        >>> text = vgg(shape=(3, 32, 32), classes=10, start="paper", seed=0, hidden_classifier=False)
+        >>> sum(p.numel() for p in text.parameters())
+        4505994
     """
     inputs = check_image(shape, "vgg", side=32)
     layers: list[nn.Module] = []
@@ -50,9 +56,12 @@ def vgg(
         layers.append(nn.ReLU())
         layers += [nn.MaxPool2d(2)] if number in _POOLED else []
         inputs = outputs
-    layers += [nn.AvgPool2d(8), nn.Flatten(), nn.Linear(inputs, inputs)]
-    layers += [nn.BatchNorm1d(inputs)] if batch_norm else []
-    layers += [nn.ReLU(), nn.Linear(inputs, classes)]
+    layers += [nn.AvgPool2d(8), nn.Flatten()]
+    if hidden_classifier:
+        layers.append(nn.Linear(inputs, inputs))
+        layers += [nn.BatchNorm1d(inputs)] if batch_norm else []
+        layers.append(nn.ReLU())
+    layers.append(nn.Linear(inputs, classes))
     network = nn.Sequential(*layers)
     start_(network, start, seed)
     return network

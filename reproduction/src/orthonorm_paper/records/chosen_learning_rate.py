@@ -25,7 +25,8 @@ def selected(
 
     The error is the mean over the seeds, in the records of a data set whose test part is the validation
     split. A run that diverged counts as infinite. Equal errors are distinguished by the validation loss, then
-    the smaller rate is taken.
+    the smaller rate is taken. A combination that diverged at every rate has none and is missing from the result:
+    that is an outcome of the tuning, and blocks no other combination.
 
     Args:
         records: of the experiment on the validation split; others in the same list are an error with ``runs``.
@@ -35,7 +36,7 @@ def selected(
 
     Raises:
         UserError: nothing recorded, runs that are missing (named), ``by`` puts runs together that differ in
-            more than rate and seed, or every rate of a combination diverged.
+            more than rate and seed, or every rate of every combination diverged.
 
     Examples:
         >>> from orthonorm_paper.records.run import Run
@@ -56,10 +57,12 @@ def selected(
     chosen = {}
     for key, tried in groups.items():
         top = choose(tried)
-        if top is None:
-            rates = ", ".join(f"{cell.run.lr:g}" for cell in tried)
-            raise UserError(f"no rate to select for {_words(by, key)}: every one diverged ({rates}); try smaller ones")
-        chosen[key] = top.run.lr
+        if top is not None:
+            chosen[key] = top.run.lr
+    if not chosen:
+        key, tried = next(iter(groups.items()))
+        rates = ", ".join(f"{cell.run.lr:g}" for cell in tried)
+        raise UserError(f"no rate to select for {_words(by, key)}: every one diverged ({rates}); try smaller ones")
     return chosen
 
 

@@ -85,6 +85,28 @@ def rate(schedule: Schedule, lr: float, epoch: int) -> float:
     return lr * schedule.factor(epoch)
 
 
+def scaled(schedule: Schedule, epochs: int, before: int) -> Schedule:
+    """The schedule over ``epochs`` that this one is over ``before``, to whole epochs and at least one.
+
+    Examples:
+        >>> scaled(Halve(20), 10, 40), scaled(Steps((60, 120), 0.2), 20, 200), scaled(Constant(), 10, 40)
+        (Halve(every=5), Steps(milestones=(6, 12), by=0.2), Constant())
+    """
+
+    def length(number: int) -> int:
+        return max(1, round(number * epochs / before))
+
+    match schedule:
+        case Constant():
+            return schedule
+        case Halve(every):
+            return Halve(length(every))
+        case Exponential(final, whole, every, ahead):
+            return Exponential(final, length(whole), min(every, length(whole)), ahead)
+        case Steps(milestones, by):
+            return Steps(tuple(sorted({length(milestone) for milestone in milestones})), by)
+
+
 def describe(schedule: Schedule) -> str:
     """The schedule in words, for reports.
 

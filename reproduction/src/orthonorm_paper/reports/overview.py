@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orthonorm_paper.records.cells import DASH
-from orthonorm_paper.reports.tables.layouts import FULL
+from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.run import Run
+from orthonorm_paper.records.stability import edges
+from orthonorm_paper.reports.tables.layouts import FULL, label_of
+
+from .markdown import escape, table
 
 TITLE = "The paper's tables and figures, and ours"
 _INTRODUCTION = (
@@ -35,8 +40,11 @@ class Section:
     recorded: bool
 
 
-def overview(sections: Sequence[Section]) -> str:
-    """Markdown of all sections. A reduced or synthetic experiment that was not run has no place."""
+def overview(sections: Sequence[Section], records: Sequence[Record] = ()) -> str:
+    """Markdown of all sections, and the learning rates of all records that are at an edge.
+
+    A reduced or synthetic experiment that was not run has no place.
+    """
     lines = [f"# {TITLE}", "", _INTRODUCTION, ""]
     for section in sections:
         if section.recorded:
@@ -44,7 +52,33 @@ def overview(sections: Sequence[Section]) -> str:
         elif section.variant == FULL:
             commands = ", ".join(f"`orthonorm-paper run {name}`" for name in section.experiments)
             lines += [_nested(section.text, section.name), "", f"{DASH} not run: {commands}", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_edges(records)])
+
+
+def _edges(records: Sequence[Record]) -> list[str]:
+    """Table of the best learning rates that are the lowest or the highest tried, for which a wider grid is open."""
+    rows = sorted(
+        {(run.experiment, run.model, label_of(run), _network(run), f"{run.lr:g}", side) for run, side in edges(records)}
+    )
+    if not rows:
+        return []
+    return [
+        "## Best learning rates at an edge",
+        "",
+        "Of these methods the learning rate with the lowest mean final training loss is the lowest or the highest that "
+        "ran, so that another may be better. Methods that never get below 90% of the loss of guessing are left out.",
+        "",
+        *table(
+            ("experiment", "network", "method", "arguments", "best learning rate", "of those that ran"),
+            [tuple(map(escape, row)) for row in rows],
+        ),
+        "",
+    ]
+
+
+def _network(run: Run) -> str:
+    given = {**run.model_arguments, **({} if run.model != "mlp" else {"batch": run.batch_size})}
+    return ", ".join(f"{name} {value}" for name, value in given.items())
 
 
 def _nested(text: str, folder: str) -> str:

@@ -10,19 +10,23 @@ from pathlib import Path
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
+from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.figures.losses import draw_omdsm
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
 from orthonorm_paper.reports.tables.omdsm import omdsm_text
 
 from .demo import write_demo
+from .forms import write_forms
 from .overview import Section, overview
 from .page import page
+from .paired import COMPARED, write_paired
 from .sections import layout_text, write_layout
 from .sequences import write_sequences
 
 _MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
 _SEQUENCES = ("copying", "rows-5k")
+_PAIRED = ("headline", "ablation-mlp-5k")
 
 # Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
 Writer = Callable[[Sequence[Record], Path], list[Path]]
@@ -61,11 +65,17 @@ def sections() -> list[Report]:
         Report(name, variant, (name,), write_omdsm, lambda name=name: f"# {name}: {title}")
         for name, variant in _MNIST.items()
     ]
+    forms = ("omdsm-5k", "omdsm-5k-constant")
+    found.append(Report("riemannian-forms", REDUCED, forms, write_forms, lambda: "# riemannian-forms"))
     for name, layout in layouts().items():
         found += _of_layout(name, layout)
     found += [
         Report(name, REDUCED, (name,), write_sequences, lambda name=name: f"# {name}: orthogonal recurrent weights")
         for name in _SEQUENCES
+    ]
+    found += [
+        Report(name, REDUCED, (name,), write_paired, lambda name=name: f"# {name}: {COMPARED[name].title}")
+        for name in _PAIRED
     ]
     return found
 
@@ -90,7 +100,7 @@ def _of_layout(name: str, layout: Layout) -> Iterator[Report]:
 
 def report_names() -> list[str]:
     """Experiments that ``write_report`` knows."""
-    return ["demo", *(name for section in sections() for name in section.experiments)]
+    return list(dict.fromkeys(["demo", *(name for section in sections() for name in section.experiments)]))
 
 
 def write_report(name: str, records_folder: Path, out: Path) -> list[Path]:
@@ -161,20 +171,32 @@ def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[
             text = section.without_records()
         shown.append(Section(section.name, section.variant, section.experiments, text, bool(records)))
     markdown = out / "report.md"
-    markdown.write_text(overview(shown), encoding="utf-8")
+    # Some experiments are shown in two sections.
+    every = list({record.run: record for _, records in found for record in records}.values())
+    markdown.write_text(overview(shown, every), encoding="utf-8")
     return [markdown, _write_page(markdown), *paths]
 
 
 def _writer(name: str) -> Writer:
     if name == "demo":
         return write_demo
+    # A variation is shown as what it varies.
+    base = base_name(name) if name not in report_names() else name
+    if base == "demo":
+        return write_demo
     for section in sections():
-        if name in section.experiments:
+        if base in section.experiments:
             if len(section.experiments) == 1:
-                return section.write
+                return section.write if base == name else _variation(name, section)
             # One of several that share a table: the table, with dashes for the others.
-            return partial(write_layout, name, layouts()[_layout_of(name)], section.variant)
+            return partial(write_layout, name, layouts()[_layout_of(base)], section.variant)
     raise UserError(f"experiment is one of {', '.join(report_names())}, got {name!r}")
+
+
+def _variation(name: str, section: Report) -> Writer:
+    if section.name not in layouts() and not any(section.name in names(layout) for layout in layouts().values()):
+        return section.write
+    return partial(write_layout, name, layouts()[_layout_of(section.experiments[0])], REDUCED)
 
 
 def _layout_of(name: str) -> str:

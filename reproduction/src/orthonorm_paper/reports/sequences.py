@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from orthonorm_paper.records.cells import DASH, Cell, cells
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.sequences import METHODS, MODELS, RATES, memoryless_loss
+from orthonorm_paper.reports.claims.rule import RULE
 from orthonorm_paper.reports.claims.sequences import QUESTIONS, chosen, epoch_seconds, judge
 from orthonorm_paper.reports.figures.losses import COLOURS, loss_curve, save_figure
 
@@ -83,12 +84,17 @@ def _section(own: Sequence[Cell]) -> list[str]:
         "",
         *table(("method", *(f"{rate:g}" for rate in grid)), rates),
         "",
-        *table(
-            ("statement", "verdict", "numbers, by seed"),
-            [(question.text, f"**{answer}**", numbers) for question in QUESTIONS
-             for answer, numbers in [judge(question, own)]],
-        ),
+        *_verdicts(own),
     ]  # fmt: skip
+
+
+def _verdicts(own: Sequence[Cell]) -> list[str]:
+    verdicts = [(question.text, judge(question, own)) for question in QUESTIONS]
+    rows = [(text, f"**{v.answer}**", str(v.seeds), v.difference or DASH, v.numbers) for text, v in verdicts if v.seeds]
+    columns = ("statement", "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
+    unrun = len(verdicts) - len(rows)
+    told = [f"{unrun} of {len(verdicts)} statements are undecided, as not every run is recorded."] if unrun else []
+    return [*([*table(columns, rows), "", RULE] if rows else []), *([""] if rows and told else []), *told]
 
 
 def _row(method: str, own: Sequence[Cell]) -> tuple[str, ...]:

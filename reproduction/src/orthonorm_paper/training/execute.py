@@ -15,6 +15,7 @@ from torch import nn
 import orthonorm as on
 from orthonorm_paper.data import Dataset, ImageFolders, load_data
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.methods.released import ReleasedSGD
 from orthonorm_paper.methods.table import method
 from orthonorm_paper.models import build_model
 from orthonorm_paper.records.files import (
@@ -197,7 +198,7 @@ def _module(run: Run, data: Dataset | ImageFolders, device: torch.device, settin
     # On its device before the optimizer is made, as the optimizer may look at the weights.
     loader = _loader(run, data, device, settings)
     module = TrainingModule(run, network.to(device), chosen, loader, sharded=settings.sharded)
-    if settings.sharded and isinstance(module.optimizer, on.StiefelSGD):
+    if settings.sharded and isinstance(module.optimizer, (on.StiefelSGD, ReleasedSGD)):
         raise UserError(f"method {run.method} steps on whole matrices, and fsdp divides them: give strategy ddp")
     return module
 

@@ -1,110 +1,135 @@
-"""Claims about the comparison on MNIST as predicates on records; the claims themselves are in `paper_numbers.toml`."""
+"""Claims about the comparison on MNIST as predicates on records; the claims themselves are in `paper_numbers.toml`.
+
+A method stands for itself at the learning rate with the lowest mean final training loss, of those at which all its
+seeds ran. What is compared is the training loss of one seed. A claim about several other methods is reduced to the one
+that speaks most against it, seed by seed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from orthonorm_paper.records.files import DIVERGED, Record
+from orthonorm_paper.records.cells import Cell, best, cells
+from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.stability import complete, is_stable
+from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
 
-from .rule import Claim, SeedAnswer, Verdict, decide
-
-# Cell of one seed: (hidden layers, method, rate) to its record.
-Table = Mapping[tuple[int, str, float], Record]
+from .rule import UNDECIDED, Claim, SeedAnswer, Verdict, decide
 
 
 class _MissingCell(Exception):
     """A cell that the predicate needs was not run."""
 
 
-def judge(claim: Claim, records: Iterable[Record], depth: int, rates: list[float], seeds: int) -> Verdict:
+def judge(claim: Claim, records: Iterable[Record], depth: int) -> Verdict:
     """Judge a claim at one depth on the records of one batch size.
 
     Args:
         claim: entry of ``paper_numbers.toml``.
         records: of one experiment and batch size, any depth and seed.
         depth: number of hidden layers.
-        rates: the grid; a cell that is missing from it makes the seed's answer unknown.
-        seeds: how many seeds it takes to decide.
     """
-    tables: dict[int, dict[tuple[int, str, float], Record]] = {}
-    for record in records:
-        run = record.run
-        layers = run.model_arguments.get("hidden_layers")
-        if isinstance(layers, int):
-            tables.setdefault(run.seed, {})[layers, run.method, run.lr] = record
-    return decide(claim, [_answer(claim, table, depth, rates) for _, table in sorted(tables.items())], seeds)
-
-
-def _answer(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
     try:
-        return _KINDS[claim["kind"]](claim, table, depth, rates)
-    except _MissingCell:
-        return SeedAnswer(None, "")
+        return decide(claim, _KINDS[claim["kind"]](claim, _Table(records), depth))
+    except _MissingCell as missing:
+        return Verdict(claim, UNDECIDED, f"not run: {missing}")
 
 
-def is_unstable(record: Record) -> bool:
-    """The run diverged, or its last epoch's training loss is above its first epoch's."""
-    if record.outcome == DIVERGED:
-        return True
-    first = record.epochs[0].train_loss
-    return first is not None and record.final("train_loss") > first
+class _Table:
+    """The cells of a method at a depth."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.cells = cells(records)
+
+    def tried(self, depth: int, method: str, keep: Callable[[float], bool] = lambda _: True) -> list[Cell]:
+        own = [c for c in self.cells if (c.run.model_arguments.get("hidden_layers"), c.run.method) == (depth, method)]
+        found = [cell for cell in complete(own) if keep(cell.run.lr)]
+        if not found:
+            raise _MissingCell(method)
+        return sorted(found, key=lambda cell: cell.run.lr)
+
+    def standing(self, depth: int, method: str, keep: Callable[[float], bool] = lambda _: True) -> dict[int, Record]:
+        """The records at the best learning rate, by seed; where each has diverged, those that did least often."""
+        tried = self.tried(depth, method, keep)
+        top = best(tried, "train_loss") or min(tried, key=lambda cell: cell.diverged)
+        return {record.run.seed: record for record in top.records}
 
 
-def _cell(table: Table, depth: int, method: str, rate: float) -> Record:
-    if (depth, method, rate) not in table:
-        raise _MissingCell
-    return table[depth, method, rate]
-
-
-def _best(table: Table, depth: int, method: str, rates: list[float]) -> float:
-    return min(_cell(table, depth, method, rate).final("train_loss") for rate in rates)
-
-
-def _unstable(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
-    tried = [rate for rate in rates if rate > claim["above"]]
-    bad = [r for r in tried if is_unstable(_cell(table, depth, claim["method"], r))]
-    unstable = 2 * len(bad) >= len(tried)
-    where = f" ({', '.join(f'{r:g}' for r in bad)})" if bad else ""
-    return SeedAnswer(unstable == claim["expected"], f"{len(bad)} of {len(tried)} rates{where}")
+def _unstable(claim: Claim, table: _Table, depth: int) -> list[SeedAnswer]:
+    """At half or more of the learning rates above a limit the run is not stable."""
+    tried = table.tried(depth, claim["method"], lambda lr: lr > claim["above"])
+    answers = []
+    for seed in tried[0].seeds:
+        runs = [record for cell in tried for record in cell.records if record.run.seed == seed]
+        bad = [record.run.lr for record in runs if not is_stable(record)]
+        where = f" ({', '.join(f'{lr:g}' for lr in bad)})" if bad else ""
+        unstable = 2 * len(bad) >= len(runs)
+        answers.append(SeedAnswer(unstable == claim["expected"], f"{len(bad)} of {len(runs)} learning rates{where}"))
+    return answers
 
 
 def _compare(
-    claim: Claim,
-    table: Table,
-    depth: int,
-    rates: list[float],
-    holds: Callable[[float, float], bool],
-) -> SeedAnswer:
-    own_rates = [rate for rate in rates if rate <= claim.get("upto", math.inf)]
-    own = _best(table, depth, claim["method"], own_rates)
-    others = {method: _best(table, depth, method, rates) for method in claim["than"]}
-    texts = ", ".join(f"{method} {loss:.3g}" for method, loss in others.items())
-    return SeedAnswer(all(holds(own, loss) for loss in others.values()), f"{own:.3g} against {texts}")
+    claim: Claim, table: _Table, depth: int, difference: Callable[[Record, Record], float], unit: str = ""
+) -> list[SeedAnswer]:
+    own = table.standing(depth, claim["method"], lambda lr: lr <= claim.get("upto", math.inf))
+    others = {method: table.standing(depth, method) for method in claim["than"]}
+    answers = []
+    for seed in sorted(set(own).intersection(*others.values())):
+        found = {method: difference(own[seed], other[seed]) for method, other in others.items()}
+        losses = {method: f"{method} {other[seed].final('train_loss'):.3g}" for method, other in others.items()}
+        texts = [
+            f"{losses[method]} ({value:+.3g} {unit})" if unit else losses[method] for method, value in found.items()
+        ]
+        answers.append(
+            SeedAnswer(min(found.values()), f"{own[seed].final('train_loss'):.3g} against {', '.join(texts)}")
+        )
+    return answers
 
 
-def _worse(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
-    return _compare(claim, table, depth, rates, lambda own, other: own > other)
+def excess(own: Record, other: Record) -> float:
+    """Final training loss of one run above another's; two that diverged differ by nothing."""
+    ours, theirs = own.final("train_loss"), other.final("train_loss")
+    return 0.0 if math.isinf(ours) and math.isinf(theirs) else ours - theirs
 
 
-def _better(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:
-    return _compare(claim, table, depth, rates, lambda own, other: own < other)
+def delay(own: Record, other: Record) -> float:
+    """How many epochs later one run reaches the higher of the two final training losses than the other.
+
+    A run that diverged never does, and two that diverged differ by nothing.
+    """
+    ours, theirs = own.final("train_loss"), other.final("train_loss")
+    if math.isinf(ours) or math.isinf(theirs):
+        return excess(own, other)
+    target = max(ours, theirs)
+    return epochs_to(curve(own, "train_loss"), target) - epochs_to(curve(other, "train_loss"), target)
 
 
-def _gap_grows(claim: Claim, table: Table, depth: int, rates: list[float]) -> SeedAnswer:  # noqa: ARG001
-    def ratio(layers: int) -> float:
-        own = _best(table, layers, claim["method"], rates)
-        other = _best(table, layers, claim["than"][0], rates)
-        # Where both diverged there is no gap.
-        return other / own if math.isfinite(own) else 1.0 if math.isinf(other) else 0.0
+def _gap_grows(claim: Claim, table: _Table, depth: int) -> list[SeedAnswer]:  # noqa: ARG001
+    """The logarithm of the ratio of the final losses is larger at the last depth than at the first."""
+    first, last = claim["depths"][0], claim["depths"][-1]
+    own = [table.standing(layers, claim["method"]) for layers in (first, last)]
+    other = [table.standing(layers, claim["than"][0]) for layers in (first, last)]
+    answers = []
+    for seed in sorted(set(own[0]) & set(own[1]) & set(other[0]) & set(other[1])):
+        ratios = [_log_ratio(b[seed], a[seed]) for a, b in zip(own, other, strict=True)]
+        answers.append(
+            SeedAnswer(ratios[1] - ratios[0], f"ratio {math.exp(ratios[0]):.3g} to {math.exp(ratios[1]):.3g}")
+        )
+    return answers
 
-    first, last = (ratio(layers) for layers in (claim["depths"][0], claim["depths"][-1]))
-    return SeedAnswer(last > first, f"ratio {first:.3g} to {last:.3g}")
+
+def _log_ratio(above: Record, below: Record) -> float:
+    a, b = above.final("train_loss"), below.final("train_loss")
+    # Where both diverged there is no gap.
+    return 0.0 if math.isinf(a) and math.isinf(b) else math.log(a) - math.log(b)
 
 
-_KINDS: dict[str, Callable[[Claim, Table, int, list[float]], SeedAnswer]] = {
+_KINDS: dict[str, Callable[[Claim, _Table, int], list[SeedAnswer]]] = {
     "unstable": _unstable,
-    "worse": _worse,
-    "better": _better,
+    "higher": lambda claim, table, depth: _compare(claim, table, depth, excess),
+    "lower": lambda claim, table, depth: _compare(claim, table, depth, lambda a, b: -excess(a, b)),
+    "slower": lambda claim, table, depth: _compare(claim, table, depth, delay, "epochs"),
+    "faster": lambda claim, table, depth: _compare(claim, table, depth, lambda a, b: -delay(a, b), "epochs"),
     "gap-grows": _gap_grows,
 }

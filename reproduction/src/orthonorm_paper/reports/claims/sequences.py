@@ -1,20 +1,21 @@
 """What the sequence experiments are asked, as predicates that were written before the records were read.
 
-Each is judged seed by seed with both methods at their best rate, the one with the lowest mean training loss in the last
-epoch. It holds where every seed says so, does not hold where none does, and is undecided otherwise or where a cell
-was not run.
+Each is judged by the paired differences of the seeds (Note [rule] in `rule.py`) with both methods at their best
+learning rate, the one with the lowest mean training loss in the last epoch. It is undecided where a cell was not run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orthonorm_paper.records.cells import Cell, best
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.sequences import METHODS, RATES, SEEDS
+from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
 
-from .rule import FAILS, HOLDS, UNDECIDED, SeedAnswer, decide
+from .rule import UNDECIDED, SeedAnswer, Verdict, decide
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,21 @@ def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
     return min(line.seconds for record in records for line in record.epochs if line.seconds is not None)
 
 
-def judge(question: Question, cells: Sequence[Cell]) -> tuple[str, str]:
-    """Answer and the numbers behind it, by seed.
+def judge(question: Question, cells: Sequence[Cell]) -> Verdict:
+    """Verdict with the numbers behind it, by seed.
 
     Args:
         question: entry of ``QUESTIONS``.
         cells: of one network.
     """
     if not _complete(question, cells):
-        return UNDECIDED, "not every run is recorded"
+        return Verdict({}, UNDECIDED, "not every run is recorded")
     own, other = chosen(cells, question.method), chosen(cells, question.than)
     if own is None or other is None:
-        return (FAILS if own is None else HOLDS), "every run of one diverged"
+        return Verdict({}, UNDECIDED, "every run of one diverged")
     seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)
-    verdict = decide({}, [_KINDS[question.kind](a, b, *seconds) for a, b in pairs], len(SEEDS))
-    return verdict.answer, verdict.numbers
+    return decide({}, [_KINDS[question.kind](a, b, *seconds) for a, b in pairs])
 
 
 def _complete(question: Question, cells: Sequence[Cell]) -> bool:
@@ -82,16 +82,15 @@ def _complete(question: Question, cells: Sequence[Cell]) -> bool:
 
 def _lower(own: Record, other: Record, *_: float) -> SeedAnswer:
     ours, theirs = own.final("train_loss"), other.final("train_loss")
-    return SeedAnswer(ours < theirs, f"{ours:.3g} against {theirs:.3g}")
+    return SeedAnswer(theirs - ours, f"{ours:.3g} against {theirs:.3g}")
 
 
 def _sooner(own: Record, other: Record, own_seconds: float, other_seconds: float) -> SeedAnswer:
-    goal, there = other.final("train_loss"), len(other.epochs) * other_seconds
-    epochs = [i for i, line in enumerate(own.epochs, 1) if (loss := line.train_loss) is not None and loss <= goal]
-    if not epochs:
-        return SeedAnswer(False, f"never, against {there:.2f} s")
-    needed = epochs[0] * own_seconds
-    return SeedAnswer(needed < there, f"{needed:.2f} s against {there:.2f} s")
+    there = len(other.epochs) * other_seconds
+    needed = epochs_to(curve(own, "train_loss"), other.final("train_loss")) * own_seconds
+    if math.isinf(needed):
+        return SeedAnswer(-math.inf, f"never, against {there:.2f} s")
+    return SeedAnswer(there - needed, f"{needed:.2f} s against {there:.2f} s")
 
 
 _KINDS: dict[str, Callable[[Record, Record, float, float], SeedAnswer]] = {"lower": _lower, "sooner": _sooner}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from orthonorm_paper.records.cells import DASH
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.reports.figures.mean_curves import curve, epoch_reached
+from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
 from orthonorm_paper.reports.markdown import escape, table
-from orthonorm_paper.reports.tables.layouts import FULL
 from orthonorm_paper.reports.tables.placement import Placed
 
-from .rule import UNDECIDED, Claim, SeedAnswer, Verdict, decide
+from .rule import RULE, UNDECIDED, Claim, SeedAnswer, Verdict, decide, missing_line
 
 # The records of one seed in one column, by label.
 Seed = Mapping[str, Record]
@@ -21,15 +22,27 @@ Seed = Mapping[str, Record]
 def verdict_lines(placed: Placed) -> list[str]:
     """Table of the layout's claims, each judged in every column."""
     several = any(len(placed.cells(key, row)) > 1 for key in placed.columns for row in placed.rows)
+    verdicts = [(key, judge_column(claim, placed, key)) for claim in placed.layout.claims for key in placed.columns]
+    unrun = [verdict for _, verdict in verdicts if not verdict.seeds]
     rows = [
-        (verdict.claim["text"], escape(placed.column_title(key)), f"**{verdict.answer}**", escape(verdict.numbers))
-        for claim in placed.layout.claims
-        for key in placed.columns
-        for verdict in [judge_column(claim, placed, key)]
+        (
+            verdict.claim["text"],
+            escape(placed.column_title(key)),
+            f"**{verdict.answer}**",
+            str(verdict.seeds),
+            verdict.difference or DASH,
+            escape(verdict.numbers),
+        )
+        for key, verdict in verdicts
+        if verdict.seeds
     ]
-    note = ["", "Of several rates of a method, the one with the lowest final training loss is judged."]
-    heading = ("claim", "data set" if placed.layout.by == "dataset" else "network", "verdict", "numbers, by seed")
-    return [*table(heading, rows), *(note if several else [])]
+    where = "data set" if placed.layout.by == "dataset" else "network"
+    heading = ("claim", where, "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
+    lines = [*table(heading, rows), "", RULE] if rows else []
+    if unrun:
+        lines += [*([""] if lines else []), escape(missing_line(unrun, len(verdicts)))]
+    note = ["", "Of several learning rates of a method, the one with the lowest mean final training loss is judged."]
+    return [*lines, *(note if several else [])]
 
 
 def judge_column(claim: Claim, placed: Placed, key: str) -> Verdict:
@@ -43,10 +56,8 @@ def judge_column(claim: Claim, placed: Placed, key: str) -> Verdict:
     absent = [label for label in needed if not any(label in found for found in by_seed.values())]
     if absent:
         return Verdict(claim, UNDECIDED, f"not run: {', '.join(absent)}")
-    complete = {seed: found for seed, found in sorted(by_seed.items()) if all(label in found for label in needed)}
-    answers = [_KINDS[claim["kind"]](claim, found, placed.layout.field) for found in complete.values()]
-    layout = placed.layout
-    return decide(claim, answers, layout.seeds if placed.variant == FULL else layout.reduced_seeds)
+    whole = {seed: found for seed, found in sorted(by_seed.items()) if all(label in found for label in needed)}
+    return decide(claim, [_KINDS[claim["kind"]](claim, found, placed.layout.field) for found in whole.values()])
 
 
 def _errors(labels: list[str], found: Seed, field: str) -> dict[str, float]:
@@ -57,23 +68,28 @@ def _texts(errors: Mapping[str, float]) -> str:
     return ", ".join(f"{label} {error:.2f}" for label, error in errors.items())
 
 
+def _less(a: float, b: float) -> float:
+    """How far the first is below the second; two runs that diverged differ by nothing."""
+    return 0.0 if math.isinf(a) and math.isinf(b) else b - a
+
+
 def _below(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     own, others = _errors(claim["methods"], found, field), _errors(claim["than"], found, field)
     text = f"{_texts(own)} against {_texts(others)}"
     if claim.get("expected", True):
-        return SeedAnswer(max(own.values()) < min(others.values()), text)
+        return SeedAnswer(_less(max(own.values()), min(others.values())), text)
     return SeedAnswer(min(own.values()) >= max(others.values()), text)
 
 
 def _falling(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     errors = _errors(claim["methods"], found, field)
-    return SeedAnswer(all(a > b for a, b in itertools.pairwise(errors.values())), _texts(errors))
+    return SeedAnswer(min(_less(b, a) for a, b in itertools.pairwise(errors.values())), _texts(errors))
 
 
 def _above_best(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     own, others = _errors(claim["methods"], found, field), _errors(claim["than"], found, field)
     text = f"{_texts(own)} against {_texts(others)}"
-    return SeedAnswer(min(own.values()) > min(others.values()), text)
+    return SeedAnswer(_less(min(others.values()), min(own.values())), text)
 
 
 def _reaches(claim: Claim, found: Seed, field: str) -> SeedAnswer:
@@ -81,9 +97,11 @@ def _reaches(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     answer, texts = True, []
     for label in claim["methods"]:
         record = found[label]
-        epoch = epoch_reached(curve(record, field), target)
-        answer = answer and epoch is not None and epoch <= claim["within"] * record.run.epochs
-        texts.append(f"{label} in epoch {epoch or 'none'} of {record.run.epochs}")
+        epochs = epochs_to(curve(record, field), target)
+        answer = answer and epochs <= claim["within"] * record.run.epochs
+        texts.append(
+            f"{label} after {epochs:.1f} of {record.run.epochs} epochs" if epochs < math.inf else f"{label} never"
+        )
     return SeedAnswer(answer, f"{', '.join(texts)} (target {target:.2f})")
 
 

@@ -38,3 +38,20 @@ def epoch_reached(values: Sequence[float], target: float) -> int | None:
         2
     """
     return next((epoch for epoch, value in enumerate(values, 1) if value <= target), None)
+
+
+def epochs_to(values: Sequence[float], target: float) -> float:
+    """Epochs until the value is at most the target, by linear interpolation between epochs; infinite if it never is.
+
+    Nothing is known before the end of the first epoch, which counts as a whole one.
+
+    Examples:
+        >>> epochs_to([80.0, 40.0, 10.0], 30.0), epochs_to([80.0], 30.0)
+        (2.3333333333333335, inf)
+    """
+    epoch = epoch_reached(values, target)
+    if epoch is None or epoch == 1:
+        return math.inf if epoch is None else 1.0
+    before, after = values[epoch - 2], values[epoch - 1]
+    # After a value that was not finite there is nothing to interpolate from.
+    return float(epoch) if math.isnan(before) else epoch - 1 + (before - target) / (before - after)

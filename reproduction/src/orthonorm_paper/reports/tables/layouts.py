@@ -56,7 +56,6 @@ class Layout:
     field: str = "test_error"
     measured: str = ""
     seeds: int = 1
-    reduced_seeds: int = 3
     by: str = "dataset"
     dataset: str = ""
     model: str = ""
@@ -89,7 +88,7 @@ def names(layout: Layout) -> dict[str, str]:
 def label_of(run: Run) -> str:
     """Label of a run in the paper's figures: its method, with what distinguishes it.
 
-    A group size is appended with a dash, "uncentred" where rows are not centred, "+batch" where the network
+    A group size is appended with a dash, "centred" or "uncentred" where the run says so, "+batch" where the network
     normalises its batches.
 
     Examples:
@@ -103,8 +102,8 @@ def label_of(run: Run) -> str:
     label = run.method
     if "group_size" in arguments:
         label += f"-{arguments.pop('group_size')}"
-    if arguments.pop("center", True) is False:
-        label += "-uncentred"
+    if "center" in arguments:
+        label += "-centred" if arguments.pop("center") else "-uncentred"
     label += "".join(f", {name} {value}" for name, value in arguments.items())
     return label + ("+batch" if run.model_arguments.get("batch_norm") else "")
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.stability import complete
 from orthonorm_paper.reports.claims.mnist import judge
+from orthonorm_paper.reports.claims.rule import RULE, missing_line
 from orthonorm_paper.reports.markdown import belonging, budget, circumstances, escape, heading, table
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 
 _SYNTHETIC = " (synthetic)"
+# What the label of a method ends in that is done as the authors' code does it.
+_RELEASED = "-released"
 
 
 def omdsm_text(records: Sequence[Record]) -> str:
@@ -55,7 +59,7 @@ def _section(
         "",
         *_best_table(groups, numbers, mark),
         "",
-        "Training loss of the last epoch at every rate (mean over the seeds):",
+        "Training loss of the last epoch at every learning rate (mean over the seeds):",
         "",
         *_rate_table(groups, numbers, mark),
         "",
@@ -65,13 +69,17 @@ def _section(
 
 
 def _methods(groups: Sequence[Cell], numbers: Mapping[str, Any]) -> list[str]:
-    """The comparison's methods in the order of the tables, then any other that has records."""
-    return list(dict.fromkeys([*numbers["methods"], *(cell.run.method for cell in groups)]))
+    """The comparison's methods in the order of the tables, then any other that has records.
+
+    The released forms are ours to add, so that they have no row where they did not run.
+    """
+    there = [cell.run.method for cell in groups]
+    return [m for m in dict.fromkeys([*numbers["methods"], *there]) if m in there or not m.endswith(_RELEASED)]
 
 
 def _best_table(groups: Sequence[Cell], numbers: Mapping[str, Any], mark: str) -> list[str]:
-    columns = ("method", "best rate", "train loss", "test error, %", "seeds", "rates run",
-               "diverged at rates", "the paper says")  # fmt: skip
+    columns = ("method", "best learning rate", "train loss", "test error, %", "seeds", "learning rates run",
+               "diverged at", "the paper says")  # fmt: skip
     rows = [(method, *_best_row(method, groups, numbers)) for method in _methods(groups, numbers)]
     return table(columns, [(escape(method) + mark, *row) for method, *row in rows])
 
@@ -87,7 +95,8 @@ def _best_row(method: str, groups: Sequence[Cell], numbers: Mapping[str, Any]) -
         if c.diverged
     )  # fmt: skip
     run = f"{len(own)} of {len(numbers['rates'])}"
-    top = best(own, "train_loss")
+    # A rate with fewer seeds than another is no candidate.
+    top = best(complete(own), "train_loss")
     if top is None:
         word = "diverged" if diverged else "not finite"
         return (DASH, word, word, DASH, run, diverged or "none", says)
@@ -109,11 +118,29 @@ def _rate_table(groups: Sequence[Cell], numbers: Mapping[str, Any], mark: str) -
 def _verdicts(records: Sequence[Record], figure: Mapping[str, Any], numbers: Mapping[str, Any]) -> list[str]:
     depth = figure["hidden_layers"]
     batch = [record for record in records if record.run.batch_size == figure["batch_size"]]
-    rows = []
-    for claim in numbers["claims"]:
-        # A claim about several depths is printed once, with the last of them.
-        if claim.get("depths", [depth])[-1] != depth:
-            continue
-        verdict = judge(claim, batch, depth, numbers["rates"], numbers["seeds"])
-        rows.append((claim["text"], f"**{verdict.answer}**", verdict.numbers))
-    return table(("claim", "verdict", "numbers, by seed"), rows)
+    there = {record.run.method for record in batch}
+    # A claim about several depths is printed once, with the last of them.
+    claims = [claim for claim in numbers["claims"] if claim.get("depths", [depth])[-1] == depth]
+    verdicts = [judge(form, batch, depth) for claim in claims for form in _forms(claim, there)]
+    rows = [
+        (v.claim["text"], f"**{v.answer}**", str(v.seeds), v.difference or DASH, v.numbers) for v in verdicts if v.seeds
+    ]
+    unrun = [verdict for verdict in verdicts if not verdict.seeds]
+    columns = ("claim", "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
+    lines = [*table(columns, rows), "", RULE] if rows else []
+    if unrun:
+        lines += ["", missing_line(unrun, len(verdicts))]
+    return lines
+
+
+def _forms(claim: Mapping[str, Any], there: Collection[str]) -> list[Mapping[str, Any]]:
+    """The claim about the methods done right, and about the released ones where they ran."""
+
+    def released(label: str) -> str:
+        return f"{label}{_RELEASED}" if f"{label}{_RELEASED}" in there else label
+
+    own, others = released(claim["method"]), [released(label) for label in claim.get("than", [])]
+    if (own, others) == (claim["method"], claim.get("than", [])):
+        return [claim]
+    text = f"as released: {claim['text']}"
+    return [claim, {**claim, "text": text, "method": own} | ({"than": others} if others else {})]

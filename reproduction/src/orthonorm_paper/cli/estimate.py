@@ -52,7 +52,7 @@ def _duration(seconds: float) -> str:
     """Seconds in a unit that suits them.
 
     Examples:
-        >>> _duration(40), _duration(600), _duration(36000)
+        >>> _duration(40.0), _duration(600.0), _duration(36000.0)
         ('40 s', '10 min', '10.0 h')
     """
     if seconds < 60:

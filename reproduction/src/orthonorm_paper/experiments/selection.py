@@ -16,8 +16,8 @@ def select(runs: list[Run], only: list[str]) -> list[Run]:
 
     Examples:
         >>> from orthonorm_paper.experiments import demo
-        >>> [run.id for run in select(demo(), ["method=plain", "lr=0.20", "seed=0,1"])]
-        ['plain-mlp8-b256-lr0.2-s0-3edc96f2', 'plain-mlp8-b256-lr0.2-s1-c59fb96a']
+        >>> [run.id for run in select(demo(), ["method=plain", "lr=0.10", "seed=0,1"])]
+        ['plain-mlp8-b256-lr0.1-s0-b49869eb', 'plain-mlp8-b256-lr0.1-s1-d5ebe319']
     """
     for condition in only:
         field, equals, values = condition.partition("=")

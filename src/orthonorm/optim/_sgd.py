@@ -38,7 +38,7 @@ class StiefelSGD(MomentumOptimizer):
 
     `qf` is the orthogonal factor with a positive diagonal of the triangular one, `polar` the nearest
     orthonormal matrix. With `metric=None` the momentum is the plain sum of gradients. The paper's
-    EI+QR is (canonical, qr) and its CI+QR (euclidean, qr): its two metrics have each other's name.
+    EI+QR is (euclidean, qr) and its CI+QR (canonical, qr); its appendix gives each metric the other's formula.
 
     Of a weight that `fully_shard` has sharded on rows (DTensor) each rank steps the groups it holds,
     without communication, where every group is whole on one rank.

@@ -1,6 +1,8 @@
 """Certificates against the distance to the nearest input of another class, which a linear classifier tells."""
 
 import math
+import random
+from fractions import Fraction
 
 import pytest
 import torch
@@ -20,11 +22,22 @@ def test_a_certificate_reaches_as_far_as_the_boundary_of_a_linear_classifier():
         assert on.certified_accuracy(3 * x, labels, radius, 3.0) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_boundary_itself_is_not_certified():
-    # sqrt 2 is no float: the margin must be above the product, not above what it is rounded to.
-    logits = torch.tensor([[math.sqrt(2), 0.0], [1.0, 1.0]], dtype=torch.float64)
-    assert on.certified_accuracy(logits, torch.tensor([0, 0]), 1, 1) == 0
-    assert on.certified_accuracy(logits, torch.tensor([0, 0]), 0.0, 1.0) == 0.5
+def test_near_the_boundary_only_margins_beyond_it_are_certified():
+    generator = random.Random(0)
+    for _ in range(300):
+        bound, radius = generator.random(), generator.random()
+        boundary = 2 * Fraction(bound) ** 2 * Fraction(radius) ** 2  # of the squared margin, exactly
+        for steps in range(-16, 17):
+            margin = math.sqrt(boundary) * (1 + steps * 2.0**-53)
+            logits = torch.tensor([[margin, 0.0]], dtype=torch.float64)
+            certified = on.certified_accuracy(logits, torch.tensor([0]), radius, bound)
+            assert certified == 0 or Fraction(margin) ** 2 > boundary
+            assert certified == 1 or steps < 16
+
+
+def test_equal_outputs_certify_nothing():
+    logits = torch.tensor([[0.1, 0.0], [1.0, 1.0]])
+    assert on.certified_accuracy(logits, torch.tensor([0, 0]), 0, 1) == 0.5
 
 
 def test_nan_certifies_nothing():

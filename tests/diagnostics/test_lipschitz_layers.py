@@ -161,6 +161,17 @@ def test_the_bound_of_a_linear_map_is_its_norm_or_little_above_it(
     assert here <= on.lipschitz_bound(module).bound * (1 + 1e-12) <= 3.5 * here
 
 
+def test_a_transposed_convolution_is_bounded_at_the_size_of_its_output():
+    # With W(f) = I + J exp(i f), J a quarter turn, the norm is 2 at f = pi / 2, but sqrt 2 at the frequencies 0 and pi
+    # of the circle that the size of the input would give.
+    layer = nn.ConvTranspose1d(2, 2, 4, stride=3, dtype=torch.float64)
+    layer.weight.data.zero_()
+    layer.weight.data[:, :, 0] = torch.eye(2)
+    layer.weight.data[:, :, 3] = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    norm = derivative_norm(layer, torch.zeros(2, 3, dtype=torch.float64))
+    assert 1.7 < norm <= on.lipschitz_bound(layer, (2, 3)).bound <= on.lipschitz_bound(layer).bound < 2.02
+
+
 MAX_POOLINGS = [
     pytest.param(nn.MaxPool1d(2), (1, 6), 1.0, id="apart"),
     pytest.param(nn.MaxPool1d(3, 2, 1), (1, 7), 2.0, id="overlapping"),

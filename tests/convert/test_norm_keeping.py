@@ -268,3 +268,26 @@ def test_registered_again_it_keeps_the_norm_of_then():
     on.register_norm_keeping(optimizer, net)
     train(net, optimizer, 3, lambda: None)
     assert [layer.v_norm for layer in on.inspect(net).layers] == pytest.approx([3.0, 3.0])
+
+
+def test_a_group_that_is_added_later_is_kept_from_its_first_step_on():
+    net = network()
+    optimizer = torch.optim.SGD(net[0].parameters(), lr=1.0)
+    on.register_norm_keeping(optimizer, net)
+    optimizer.add_param_group({"params": list(net[2].parameters())})
+    norms: list[float] = []
+    train(net, optimizer, 10, lambda: norms.append(on.inspect(net).layers[1].v_norm))
+    assert norms == pytest.approx([norms[0]] * 10)
+
+
+def test_freezing_a_layer_leaves_each_other_norm_to_its_own_layer():
+    net = network()
+    on.renormalize_(net, norm=1.0)
+    with torch.no_grad():
+        free(net[2]).mul_(100)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    on.register_norm_keeping(optimizer, net)
+    net[0].requires_grad_(False)
+    optimizer.param_groups[0]["params"] = [p for p in net.parameters() if p.requires_grad]
+    train(net, optimizer, 3, lambda: None)
+    assert [layer.v_norm for layer in on.inspect(net).layers] == pytest.approx([1.0, 100.0])

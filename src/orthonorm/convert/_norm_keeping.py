@@ -69,42 +69,51 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
             "Adam or AdamW."
         )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    norms = {
+    kept = {
         id(V): _checked_norm(key, owner, V)
         for key, module, name, owner in orthogonal_weights(model)
         if id(V := free_matrix(module, name)) in held and V.numel()
     }
-    if not norms:
+    if not kept:
         raise ValueError(
             f"optimizer must hold a V of the model; this {type(optimizer).__name__} holds none. Convert the model and "
             "build the optimizer from its parameters first."
         )
-    for group in optimizer.param_groups:
-        group[_KEY] = [_agreed(V, norms.get(id(V), 0.0), loaded) for V, loaded in _norms_of(group, norms)]
+    for V, loaded in _noted(optimizer, []):
+        # The norm of a checkpoint that was loaded before, where V has it but for its rounding.
+        if math.isclose(kept.get(id(V), 0.0), loaded, rel_tol=4 * torch.finfo(V.dtype).eps):
+            kept[id(V)] = loaded
+    written = _note(optimizer, kept)
 
     def restore(*_called_with: Any) -> None:
-        kept = {id(V): norm for group in optimizer.param_groups for V, norm in _norms_of(group, norms)}
+        kept.update({id(V): loaded for V, loaded in _noted(optimizer, written)})
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for _, module, name, owner in orthogonal_weights(model):
             V = free_matrix(module, name)
-            if kept.get(id(V)):
-                _rescale(owner, V, kept[id(V)])
+            if id(V) in held and V.numel():
+                # One that joined the optimizer later is kept as it is first seen.
+                _rescale(owner, V, kept.setdefault(id(V), float(_norm(owner, V))))
+        written[:] = _note(optimizer, kept)
 
     return optimizer.register_step_post_hook(restore)
 
 
-def _norms_of(group: dict[str, Any], norms: dict[int, float]) -> list[tuple[Tensor, float]]:
-    """Return the parameters of a group with their norms, 0 for what is not kept.
+def _noted(optimizer: Optimizer, written: list[list[float]]) -> list[tuple[Tensor, float]]:
+    """Return each V with its norm from the groups of a checkpoint: lists that are not those written here."""
+    return [
+        (V, norm)
+        for group in optimizer.param_groups
+        if _KEY in group and not any(group[_KEY] is own for own in written) and len(group[_KEY]) == len(group["params"])
+        for V, norm in zip(group["params"], group[_KEY], strict=True)
+        if norm
+    ]
 
-    A group that came after the hook, or from the checkpoint of a run without it, has the norms of the registration.
-    """
-    if _KEY in group:
-        return list(zip(group["params"], group[_KEY], strict=False))
-    return [(parameter, norms.get(id(parameter), 0.0)) for parameter in group["params"]]
 
-
-def _agreed(V: Tensor, present: float, loaded: float) -> float:
-    """Return the norm of a checkpoint that was loaded before, where V has it but for its rounding."""
-    return loaded if math.isclose(present, loaded, rel_tol=4 * torch.finfo(V.dtype).eps) else present
+def _note(optimizer: Optimizer, kept: dict[int, float]) -> list[list[float]]:
+    """Write the norms into the groups, for the optimizer's `state_dict`; 0 for what is not kept. Return the lists."""
+    for group in optimizer.param_groups:
+        group[_KEY] = [kept.get(id(parameter), 0.0) for parameter in group["params"]]
+    return [group[_KEY] for group in optimizer.param_groups]
 
 
 def _checked_norm(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> float:

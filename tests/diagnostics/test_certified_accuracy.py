@@ -58,3 +58,14 @@ def test_nan_certifies_nothing():
 def test_wrong_inputs(shape: tuple[int, int], radius: float, bound: float, message: str):
     with pytest.raises(ValueError, match=message):
         on.certified_accuracy(torch.zeros(shape), torch.zeros(shape[0], dtype=torch.long), radius, bound)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [torch.tensor([0]), torch.tensor([0, 1]), torch.tensor([[0], [1], [1]]), torch.tensor([0, 1, 7]), torch.zeros(3)],
+    ids=["one", "too few", "column", "no such class", "floating"],
+)
+@pytest.mark.usefixtures("unenforced")
+def test_labels_are_one_class_for_each_sample(labels: torch.Tensor):
+    with pytest.raises(ValueError, match="labels must be"):
+        on.certified_accuracy(torch.randn(3, 4), labels, 0.0, 1.0)

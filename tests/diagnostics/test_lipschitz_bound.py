@@ -269,3 +269,64 @@ def test_what_is_no_module_is_refused():
     lipschitz_bound: Any = on.lipschitz_bound
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module; got int"):
         lipschitz_bound(5)
+
+
+class Standardized(nn.Conv2d):
+    """Weight standardization, where torch's convolutions are extended."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return super()._conv_forward(input, 9 * weight, bias)
+
+
+def shortcut() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    before = model.forward
+    model.forward = lambda input: input + before(input)  # type: ignore[method-assign]
+    return model
+
+
+class Doubled(nn.Sequential):
+    def __call__(self, input: Tensor) -> Tensor:
+        return 2 * super().__call__(input)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        shortcut(),
+        nn.Sequential(shortcut()),
+        nn.Sequential(Doubled(nn.Linear(4, 4))),
+        nn.Sequential(Standardized(3, 8, 3)),
+    ],
+    ids=["forward replaced", "forward replaced inside", "call overridden", "convolution extended"],
+)
+def test_a_module_that_computes_otherwise_than_its_class_is_refused(model: nn.Module):
+    with pytest.raises(TypeError, match="constants="):
+        on.lipschitz_bound(model)
+
+
+def normalized(**values: float) -> nn.BatchNorm1d:
+    layer = nn.BatchNorm1d(3)
+    for name, value in values.items():
+        getattr(layer, name).data.fill_(value)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer", [normalized(weight=float("inf")), normalized(running_var=float("inf"))], ids=["weight", "variance"]
+)
+def test_what_is_not_finite_gives_no_bound(layer: nn.Module):
+    assert math.isnan(on.lipschitz_bound(nn.Sequential(nn.Linear(3, 3), layer)).bound)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LayerNorm(3, device="meta"), nn.PReLU(device="meta"), nn.LazyBatchNorm1d()], ids=str
+)
+def test_what_has_no_values_is_refused_by_name(layer: nn.Module):
+    with pytest.raises(ValueError, match=r"^1 (is|has)"):
+        on.lipschitz_bound(nn.Sequential(nn.ReLU(), layer))
+
+
+def test_a_shape_with_the_batch_in_it_is_refused_by_the_layer():
+    with pytest.raises(ValueError, match=r"input_shape.* 0 .*1, 1, 3, 8, 8"):
+        on.lipschitz_bound(nn.Sequential(nn.Conv2d(3, 3, 3)), (1, 3, 8, 8))

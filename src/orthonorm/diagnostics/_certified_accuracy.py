@@ -1,6 +1,7 @@
 """The share of answers that no small change of the input can turn wrong."""
 
 import math
+from numbers import Real
 
 from jaxtyping import Float, Integer
 from torch import Tensor
@@ -32,7 +33,9 @@ def certified_accuracy(
         The share, from 0 to 1. A logit or a bound of NaN certifies nothing.
 
     Raises:
-        ValueError: if `radius` or `bound` is negative, or there are no samples or fewer than two classes.
+        TypeError: if `radius` or `bound` is no number, as `lipschitz_bound(model)` without its `.bound`.
+        ValueError: if `radius` or `bound` is negative, there are no samples or fewer than two classes, or the labels
+            are not one class for each sample.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -43,10 +46,21 @@ def certified_accuracy(
     Source: Y. Tsuzuku, I. Sato and M. Sugiyama, "Lipschitz-Margin Training" (2018).
     """
     for name, value in (("radius", radius), ("bound", bound)):
+        if not isinstance(value, Real):
+            raise TypeError(f"{name} must be a number; got {type(value).__name__}. Pass lipschitz_bound(model).bound.")
         if value < 0:
             raise ValueError(f"{name} must not be negative; got {value}. Pass the number that you mean.")
-    if logits.shape[0] < 1 or logits.shape[1] < 2:
+    if logits.ndim != 2 or logits.shape[0] < 1 or logits.shape[1] < 2:
         raise ValueError(f"logits must be those of a sample and two classes at least; got {tuple(logits.shape)}.")
+    if labels.shape != logits.shape[:1] or labels.is_floating_point():
+        raise ValueError(
+            f"labels must be one class for each of the {len(logits)} samples, as integers; got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}. Pass labels.argmax(1) where they are one-hot."
+        )
+    if not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
+        raise ValueError(
+            f"labels must be from 0 to {logits.shape[1] - 1}; got {int(labels.min())} to {int(labels.max())}."
+        )
     values, labels = in_float64(logits.detach()), labels.long().unsqueeze(1)
     right = values.gather(1, labels.to(values.device)).squeeze(1)
     others = values.scatter(1, labels.to(values.device), -math.inf).amax(1)

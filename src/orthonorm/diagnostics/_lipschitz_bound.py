@@ -106,18 +106,30 @@ def lipschitz_bound(
     with as_written(model) as model, evaluating(model), torch.no_grad():
         declared = dict(constants or {})
         _check_names(model, declared)
+        if isinstance(input_shape, int):
+            raise TypeError(f"input_shape must be a sequence of numbers; got {input_shape}. Pass ({input_shape},).")
         x = None if input_shape is None else _zeros(model, input_shape)
         rows, bound = [], 1.0
         for fqn, module in _steps("", model, declared):
             step = Step(fqn or "the model", module)
             if x is not None:
-                before, x = x.shape, module(x)
+                before, x = x.shape, _run(step, x)
                 step = replace(step, source=before, target=x.shape)
             kind = next(cls.__name__ for cls in type(module).__mro__ if not cls.__name__.startswith("Parametrized"))
             row = LayerBound(fqn, kind, *_bound(fqn, step, declared))
             rows.append(row)
             bound = bound * row.bound if 1.0 in (bound, row.bound) else rounded_up(bound * row.bound)
     return LipschitzBound(bound, tuple(rows))
+
+
+def _run(step: Step, x: Tensor) -> Tensor:
+    try:
+        return step.module(x)
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ValueError(
+            f"input_shape must be that of one sample, without the batch; {step.label} does not take an input of shape "
+            f"{tuple(x.shape)}: {error}"
+        ) from error
 
 
 def _zeros(model: nn.Module, shape: Sequence[int]) -> Tensor:
@@ -130,7 +142,8 @@ def _zeros(model: nn.Module, shape: Sequence[int]) -> Tensor:
 def _steps(fqn: str, module: nn.Module, declared: Mapping[Any, Any]) -> Iterator[tuple[str, nn.Module]]:
     """Yield name and module of each step, through `Sequential`s and wrappers; one that stands twice, twice."""
     name, inner = _inside(fqn, module)
-    if _declared(name, inner, declared) is not None or type(inner).forward is not nn.Sequential.forward:
+    chain = type(inner).forward is nn.Sequential.forward and not _is_altered(inner)
+    if _declared(name, inner, declared) is not None or not chain:
         yield name, inner
         return
     for key, child in inner._modules.items():
@@ -196,10 +209,29 @@ def _bound(fqn: str, step: Step, declared: Mapping[Any, _Constant]) -> tuple[flo
     return answer
 
 
+def _is_altered(module: nn.Module) -> bool:
+    """Return whether a module computes otherwise than the `forward` of its class says."""
+    if "forward" in module.__dict__ or type(module).__call__ is not nn.Module.__call__:
+        return True
+    # The function that torch's convolutions call, which weight standardization and its like override.
+    inner = getattr(type(module), "_conv_forward", None)
+    return inner not in (None, *(kind._conv_forward for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)))
+
+
 def _known(step: Step) -> Answer:
     module = step.module
-    if "forward" in module.__dict__:  # replaced for this one module
+    if _is_altered(module):
         return None
+    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    if any(isinstance(tensor, nn.parameter.UninitializedTensorMixin) for tensor in tensors):
+        raise ValueError(f"{step.label} has no shape yet (a lazy module). Run one batch through the model first.")
+    if any(tensor.is_meta for tensor in tensors):
+        raise ValueError(
+            f"{step.label} is on the meta device, which holds no values. Move it to another one (to_empty) and load "
+            "its weights first."
+        )
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors if tensor.is_floating_point()):
+        return math.nan, "not finite"
     rule = _RULES.get(type(module).forward)
     if rule is not None:
         return rule(step)

@@ -156,7 +156,8 @@ def build(
         kind = type(module.parametrizations[name][0]).__name__  # type: ignore[index]
         cure = "Fold it first (orthonorm.fold_)" if kind == "OrthogonalWeightNorm" else "Remove that one first"
         raise ValueError(
-            f"{label} is parametrized already, by {kind}. {cure}, or leave it as it is: orthogonalize_ has filter_fn."
+            f"{label} is parametrized already, by {kind}. {cure}, or leave it out: orthogonalize_ has filter_fn and "
+            "exclude."
         )
     weight = module._parameters.get(name)
     if weight is None:

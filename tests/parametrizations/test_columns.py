@@ -158,3 +158,13 @@ def test_recurrent_gates_and_attention_convert_with_columns():
         torch.testing.assert_close(gate.T @ gate, torch.eye(5), rtol=0, atol=2e-6)
     for gate in lstm.weight_hh_l0.detach().chunk(4):
         torch.testing.assert_close(gate @ gate.T, torch.eye(8), rtol=0, atol=2e-6)
+
+
+@each_layer
+def test_a_scale_at_the_row_norms_keeps_the_norms_of_the_rows(make: Any, groups: int):
+    plain = make()
+    before = filters(plain).norm(dim=1)
+    layer = on.orthogonal_weight_norm(plain, tall="columns", scale="row_norms")
+    torch.testing.assert_close(filters(layer).norm(dim=1), before, rtol=1e-5, atol=1e-6)
+    layer.load_state_dict(on.fold(layer).state_dict())
+    torch.testing.assert_close(filters(layer).norm(dim=1), before, rtol=1e-5, atol=1e-6)

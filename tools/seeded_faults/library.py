@@ -215,9 +215,9 @@ LIBRARY: tuple[Fault, ...] = (
     ),
     Fault(
         "a learned scale starts at one",
-        "orthonorm.parametrizations:OrthogonalWeightNorm.initial_scale",
-        'row_norms(rows).flatten() if self.options.scale == "row_norms" else rows.new_ones(rows[..., 0].numel())',
-        "rows.new_ones(rows[..., 0].numel())",
+        "orthonorm.parametrizations:initial_scale",
+        'owner.options.scale != "row_norms"',
+        "True",
         "tests/cases/test_cases.py::test_case_10_a_pretrained_weight_is_not_thrown_away",
     ),
     Fault(
@@ -230,7 +230,7 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "a plain checkpoint leaves the scale as it is",
         "orthonorm.parametrizations:load_plain_weight",
-        "owner.initial_scale(weight) if fits else owner.scale",
+        "initial_scale(owner, weight) if fits else owner.scale",
         "owner.scale",
         "tests/parametrizations/test_orthogonal_weight_norm.py::test_a_plain_checkpoint_loads",
     ),

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ._initial_scale import initial_scale
 from ._weight_norm import OrthogonalWeightNorm
 
 __all__ = ["adapt_assignment"]
@@ -37,7 +38,7 @@ def adapt_assignment(module: nn.Module, name: str) -> None:
             with torch.no_grad():
                 for other in reversed(others):
                     value = other.right_inverse(value)
-                first.scale.copy_(first.initial_scale(value))
+                first.scale.copy_(initial_scale(first, value))
 
     setattr(cls, name, property(computed.fget, _assign))
     if "register_parameter" not in cls.__dict__:

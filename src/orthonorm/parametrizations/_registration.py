@@ -12,6 +12,7 @@ from orthonorm.functional._option_types import Grouping, MethodName, Precision, 
 
 from ._arguments import check_table, refuse_rewritten, refuse_unsaid_stack
 from ._assignment import adapt_assignment
+from ._initial_scale import initial_scale
 from ._options import Blocks, Initial, Options, Scale
 from ._recurrent_and_attention import adapt, read_once
 from ._reset_parameters import adapt_resets
@@ -284,5 +285,5 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
             weight = weight.to(V.dtype)  # as torch does for the plain layer
         state_dict[original] = owner.initial_V(weight) if fits and not weight.is_meta else weight
         if isinstance(owner.scale, Tensor):
-            scale = owner.initial_scale(weight) if fits else owner.scale
+            scale = initial_scale(owner, weight) if fits else owner.scale
             state_dict[f"{prefix}parametrizations.{name}.0.scale"] = scale

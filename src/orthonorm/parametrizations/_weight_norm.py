@@ -18,6 +18,7 @@ from orthonorm.functional._precision import check_precision, in_float64, row_nor
 from orthonorm.functional._rows import as_rows, from_rows
 
 from ._arguments import check_stack, check_weight, refuse_sharded
+from ._initial_scale import initial_scale
 from ._options import Options, split_rows
 from ._saved_options import groups_in_words, note_options, options_in_words, warn_of_other_options
 from .caching._cache import look_up
@@ -104,7 +105,7 @@ class OrthogonalWeightNorm(nn.Module):
         self.scale: nn.Parameter | float | None
         if isinstance(options.scale, str):
             trains = weight.requires_grad or not isinstance(weight, nn.Parameter)  # a frozen layer stays frozen
-            self.scale = nn.Parameter(self.initial_scale(weight), trains)
+            self.scale = nn.Parameter(initial_scale(self, weight), trains)
         else:
             self.scale = None if options.scale is None else float(options.scale)
 
@@ -233,11 +234,6 @@ class OrthogonalWeightNorm(nn.Module):
             info = torch.finfo(weight.dtype)
             c = min(max(c or 1.0, info.tiny * math.sqrt(W.shape[-1])), info.max / 2)
             return torch.empty_like(weight).copy_(self.assemble(c * W, wide))
-
-    def initial_scale(self, weight: Float[Tensor, "..."]) -> Tensor:
-        """Return the learned scale that a weight starts with: ones, or the norms of its rows."""
-        rows = self._matrices(weight.detach())
-        return row_norms(rows).flatten() if self.options.scale == "row_norms" else rows.new_ones(rows[..., 0].numel())
 
     def complete(self, weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return `weight` with the directions that it has lost filled by fixed ones, with a warning that says so."""

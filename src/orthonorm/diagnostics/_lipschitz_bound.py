@@ -223,7 +223,9 @@ def _known(step: Step) -> Answer:
     if _is_altered(module):
         return None
     tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if any(isinstance(tensor, nn.parameter.UninitializedTensorMixin) for tensor in tensors):
+    if any(
+        isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer) for tensor in tensors
+    ):
         raise ValueError(f"{step.label} has no shape yet (a lazy module). Run one batch through the model first.")
     if any(tensor.is_meta for tensor in tensors):
         raise ValueError(

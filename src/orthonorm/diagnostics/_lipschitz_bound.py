@@ -215,7 +215,8 @@ def _is_altered(module: nn.Module) -> bool:
         return True
     # The function that torch's convolutions call, which weight standardization and its like override.
     inner = getattr(type(module), "_conv_forward", None)
-    return inner not in (None, *(kind._conv_forward for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)))
+    kinds = (nn.modules.conv._ConvNd, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    return inner not in (None, *(kind._conv_forward for kind in kinds))
 
 
 def _known(step: Step) -> Answer:

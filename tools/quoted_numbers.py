@@ -1,4 +1,4 @@
-"""Fill the numbers that pages quote from the committed records.
+"""Fill the numbers that pages quote from the committed records and measurements.
 
 A page writes `<!--= FIELD EXPERIMENT PATTERN -->0.97<!--/-->`: the mean over the seeds of a field in the last epoch, of
 the runs whose ids fit the pattern. Of several learning rates the one with the lowest training loss stands, of those
@@ -8,10 +8,14 @@ standard deviation too.
 
 `FIRST..SECOND` for a pattern is the mean of the second less the first by paired seeds, "0.97 (0.61 to 1.33)" with its
 95% interval: how much lower the first is.
+
+`COLUMN bench/SUITE CELL|CELL` is the figure in a column of the one row of `docs/bench/SUITE.json` that has these cells
+(spaces as underscores); `1/COLUMN` its inverse.
 """
 
 import fnmatch
 import functools
+import json
 import re
 import statistics
 import sys
@@ -56,8 +60,21 @@ def difference(field: str, experiment: str, pattern: str) -> tuple[float, float,
     return statistics.fmean(pairs), *interval(pairs)
 
 
+def measured(column: str, suite: str, cells: str) -> float:
+    """The figure of a benchmark."""
+    inverse, column, wanted = column.startswith("1/"), column.removeprefix("1/"), set(cells.split("|"))
+    rows = json.loads((ROOT / "docs" / f"{suite}.json").read_text())["rows"]
+    rows = [{name.replace(" ", "_"): value for name, value in row.items()} for row in rows]
+    found = [row[column] for row in rows if wanted <= {str(value).replace(" ", "_") for value in row.values()}]
+    if len(found) != 1:
+        raise ValueError(f"a number on a page needs one row of {suite}; {len(found)} have the cells {sorted(wanted)}")
+    return 1 / found[0] if inverse else found[0]
+
+
 def number(field: str, experiment: str, pattern: str, digits: int, spread: str) -> str:
-    """What the records say."""
+    """What the records, or the measurements, say."""
+    if experiment.startswith("bench/"):
+        return f"{measured(field, experiment, pattern):.{digits}f}"
     if ".." in pattern:
         mean, low, high = difference(field, experiment, pattern)
         return f"{mean:.{digits}f}" + (f" ({low:.{digits}f} to {high:.{digits}f})" if spread else "")

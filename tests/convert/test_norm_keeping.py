@@ -291,3 +291,14 @@ def test_freezing_a_layer_leaves_each_other_norm_to_its_own_layer():
     optimizer.param_groups[0]["params"] = [p for p in net.parameters() if p.requires_grad]
     train(net, optimizer, 3, lambda: None)
     assert [layer.v_norm for layer in on.inspect(net).layers] == pytest.approx([1.0, 100.0])
+
+
+def test_a_zero_v_that_is_added_later_stays_a_number():
+    net = network()
+    optimizer = torch.optim.SGD(net[0].parameters(), lr=0.1)
+    on.register_norm_keeping(optimizer, net)
+    with torch.no_grad():
+        free(net[2]).zero_()
+    optimizer.add_param_group({"params": list(net[2].parameters()), "lr": 0.0})
+    train(net, optimizer, 2, lambda: None)
+    assert float(free(net[2]).detach().norm()) == 0

@@ -86,7 +86,9 @@ def test_the_owners_of_a_file_are_those_of_its_free_matrices(tmp_path: Path):
         on.OrthogonalConfig(scale="row_norms"),
         lambda _, fqn: fqn != "",
     )
-    found = owners_in_file(save_pt(model.state_dict() | {"aside.original": torch.ones(3, 5)}, tmp_path / "model"))
+    found = owners_in_file(
+        save_pt(model.state_dict() | {"aside.original": torch.ones(3, 5)}, tmp_path / "model"), on.OrthogonalConfig()
+    )
     assert [(key, tuple(V.shape), owner.sizes) for key, owner, V in found] == [
         ("0.weight", (6, 8), (6,)),
         ("1.weight", (4, 6), (4,)),
@@ -167,11 +169,12 @@ def test_the_owners_of_a_file_have_its_layouts_and_the_groups_that_are_asked_for
     model = nn.Sequential(on.OrthogonalConvTranspose2d(6, 6, 3, bias=False), on.OrthogonalLinear(8, 6, group_size=2))
     path = save_pt(model.state_dict(), tmp_path / "model")
 
-    def found(config: on.OrthogonalConfig | None) -> list[tuple[bool, tuple[int, ...]]]:
-        return [(owner.transposed, owner.sizes) for _, owner, _ in owners_in_file(path, config)]
+    def found(remembered: bool) -> list[tuple[bool, tuple[int, ...]]]:
+        owners = owners_in_file(path, on.OLMConfig(group_size=3), remembered=remembered)
+        return [(owner.transposed, owner.sizes) for _, owner, _ in owners]
 
-    assert found(on.OLMConfig(group_size=3)) == [(True, (3, 3)), (False, (3, 3))]
-    assert found(None) == [(True, (6,)), (False, (2, 2, 2))]
+    assert found(False) == [(True, (3, 3)), (False, (3, 3))]
+    assert found(True) == [(True, (6,)), (False, (2, 2, 2))]
 
 
 def test_a_file_whose_state_dict_has_another_key_names_its_keys(tmp_path: Path):
@@ -269,7 +272,7 @@ def test_wrong_files(write: Callable[[Path], Path], exception: type[Exception], 
 def test_a_tensor_without_rows_gets_no_row(tmp_path: Path):
     torch.save({"none.weight": torch.zeros(0, 5), "w": torch.randn(4, 9)}, tmp_path / "model.pt")
     assert [row.weight for row in on.inspect_file(tmp_path / "model.pt").layers] == ["w"]
-    assert [key for key, _, _ in owners_in_file(tmp_path / "model.pt")] == ["w"]
+    assert [key for key, _, _ in owners_in_file(tmp_path / "model.pt", on.OrthogonalConfig())] == ["w"]
 
 
 @pytest.mark.parametrize("name", ["0.weight", "weight_hh_l0"])
@@ -296,4 +299,4 @@ def test_float8_is_looked_at_in_float32(scaled: Any, tmp_path: Path):
     torch.save({key: value.float() for key, value in eight.items()}, tmp_path / "same.pt")
     tables = [str(on.inspect_file(tmp_path / name)) for name in ("eight.pt", "same.pt")]
     assert tables[0] == tables[1]
-    assert [V.dtype for _, _, V in owners_in_file(tmp_path / "eight.pt")] == [torch.float32]
+    assert [V.dtype for _, _, V in owners_in_file(tmp_path / "eight.pt", on.OrthogonalConfig())] == [torch.float32]

@@ -108,6 +108,21 @@ def test_a_plan_of_a_file_says_what_it_took(tmp_path: Path, capsys: pytest.Captu
     assert "taken from the file" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("options", "groups"), [([], 10), (["--group-size", "64"], 2), (["--group-size", "0"], 1)], ids=["", "64", "limit"]
+)
+def test_a_plan_takes_the_groups_that_a_file_remembers_unless_others_are_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], groups: int
+):
+    state = torch.nn.Sequential(on.OrthogonalLinear(80, 70, group_size=7)).state_dict()
+    torch.save(state, tmp_path / "remembers.pt")
+    main(["plan", str(tmp_path / "remembers.pt"), *options])
+    assert f": {groups} group{'s' * (groups > 1)} of rows" in capsys.readouterr().out
+    torch.save(dict(state), tmp_path / "forgot.pt")
+    main(["plan", str(tmp_path / "forgot.pt"), *options])
+    assert f": {groups if options else 2} group" in capsys.readouterr().out
+
+
 def test_a_cut_group_costs_its_smaller_part_both_ways():
     whole = plan(torch.nn.Sequential(on.OrthogonalLinear(64, 32, group_size=8)), 4, setup="shard")
     assert len(set(whole.sent)) == 1

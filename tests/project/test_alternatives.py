@@ -163,3 +163,24 @@ def test_decay_leaves_geoopts_weight(geoopt: ModuleType):
 def test_the_page_says_which_versions_were_asked():
     said = dict(re.findall(r"(torch|geotorch|geoopt) (\d+\.\d+\.\d+)", PAGE))
     assert said.keys() == {"torch", "geotorch", "geoopt"}
+
+
+def test_the_largest_error_of_each_is_of_the_size_that_the_page_says(geoopt: ModuleType):
+    (row,) = re.findall(r"^\| largest error, Gaussian 64 x 576, float32 \|(.*)$", PAGE, re.MULTILINE)
+    said = [float(re.findall(r"\d[\d.]*e-\d+", cell)[0]) for cell in row.split("|")[:4]]
+    exact = float(re.findall(r"\d[\d.]*e-\d+", row)[1])
+    V = torch.randn(64, 576, generator=torch.Generator().manual_seed(0))
+
+    def with_weight(make: Callable[[nn.Module], nn.Module]) -> float:
+        layer = nn.Linear(576, 64)
+        layer.weight.data.copy_(V)
+        return error(weight(make(layer)))
+
+    found = [
+        error(on.functional.orthonormalize(V)),
+        with_weight(PEERS["torch, householder"]),
+        with_weight(PEERS["geotorch"]),
+        error(geoopt.Stiefel().projx(V.mT.contiguous()).mT),
+    ]
+    assert found == pytest.approx(said, rel=1.0, abs=0)  # of its size: at most twice
+    assert error(on.functional.orthonormalize(V, precision="float64")) == pytest.approx(exact, rel=1.0, abs=0)

@@ -50,7 +50,8 @@ def plan(options: argparse.Namespace) -> str:
     from orthonorm.distributed._plan import plan_weights
 
     asked = options.group_size
-    weights = weights_of(options.model, None if asked is None else OrthogonalConfig(group_size=asked or None))
+    config = OrthogonalConfig(group_size=64 if asked is None else asked or None)
+    weights = weights_of(options.model, config, remembered=asked is None)
     lines = [str(plan_weights(weights, options.ranks, setup=options.setup, bucket_mib=options.bucket_mib))]
     if _is_file(options.model):
         lines.append(f"taken from the file: every V, or if none every matrix, a classifier's too ({_named(weights)})")
@@ -66,12 +67,13 @@ def _named(weights: "list[GroupedWeight]") -> str:
     return last if len(weights) == 1 else f"{weights[0].key} to {last}"
 
 
-def weights_of(model: str, config: OrthogonalConfig | None) -> "list[GroupedWeight]":
+def weights_of(model: str, config: OrthogonalConfig, *, remembered: bool = False) -> "list[GroupedWeight]":
     """Return the orthogonal weights that a model of torchvision, or a file of weights, would have.
 
     Args:
         model: a name that `torchvision.models.get_model` knows, or a path.
-        config: how it is converted; None for what a file remembers, and groups of 64 in a model of torchvision.
+        config: how it is converted.
+        remembered: take the groups that a file remembers, where it does, and not those of `config`.
 
     Raises:
         FileNotFoundError: if it is neither a known name nor a file.
@@ -87,7 +89,9 @@ def weights_of(model: str, config: OrthogonalConfig | None) -> "list[GroupedWeig
     from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 
     if _is_file(model):
-        return [describe(key, owner, tensor) for key, owner, tensor in owners_in_file(model, config)]
+        return [
+            describe(key, owner, tensor) for key, owner, tensor in owners_in_file(model, config, remembered=remembered)
+        ]
     try:
         from torchvision.models import get_model_builder, list_models
     except ImportError as error:
@@ -99,5 +103,5 @@ def weights_of(model: str, config: OrthogonalConfig | None) -> "list[GroupedWeig
     untrained = {name: None for name in ("weights", "weights_backbone") if name in signature(builder).parameters}
     with torch.device("meta"):
         network = builder(**untrained)
-    orthogonalize_(network, OrthogonalConfig(group_size=64) if config is None else config)
+    orthogonalize_(network, config)
     return [describe(key, owner, free_matrix(module, name)) for key, module, name, owner in orthogonal_weights(network)]

@@ -91,8 +91,11 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         for _, module, name, owner in orthogonal_weights(model):
             V = free_matrix(module, name)
             if id(V) in held and V.numel():
-                # One that joined the optimizer later is kept as it is first seen.
-                _rescale(owner, V, kept.setdefault(id(V), float(_norm(owner, V))))
+                # One that joined the optimizer later is kept as it is first seen with a norm that can be kept.
+                if id(V) not in kept and 0 < (norm := float(_norm(owner, V))) < math.inf:
+                    kept[id(V)] = norm
+                if id(V) in kept:
+                    _rescale(owner, V, kept[id(V)])
         written[:] = _note(optimizer, kept)
 
     return optimizer.register_step_post_hook(restore)

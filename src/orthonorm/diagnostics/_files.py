@@ -120,11 +120,11 @@ def _assumed(config: OrthogonalConfig) -> str:
 
 
 def owners_in_file(
-    path: str | Path, config: OrthogonalConfig | None = None
+    path: str | Path, config: OrthogonalConfig, *, remembered: bool = False
 ) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
     """Return `(key, parametrization, tensor)` of each weight of a file that `inspect_file` would give a row.
 
-    Without `config` the groups are those that the file remembers, and each weight's limit where it remembers none.
+    The groups are those that `config` asks for; with `remembered` those of the file, where it holds them.
 
     Raises:
         FileNotFoundError, ValueError, ImportError: as `inspect_file`.
@@ -133,11 +133,11 @@ def owners_in_file(
     found = []
     for plain, key in _weights(path, contents.tensors)[0].items():
         V, saved = contents.tensors[key], saved_rows(contents.metadata, key)
-        if saved and config is None:
+        if saved and remembered:
             owner = saved_owner(plain, V, saved, None)
         else:
             layout = saved_layout(saved) if saved else possible_layouts(plain, V, contents.tensors, None)[0]
-            owner = build_owner(plain, V, config or OrthogonalConfig(), contents.tensors, layout)
+            owner = build_owner(plain, V, config, contents.tensors, layout)
         found.append((plain, owner, V))
     return found
 

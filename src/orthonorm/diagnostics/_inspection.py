@@ -1,7 +1,6 @@
 """What a model's orthogonal weights are like: their error, the condition number and norm of V, the norm of W."""
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +11,7 @@ from orthonorm.functional._orthogonality import orthogonality_errors
 from orthonorm.functional._precision import in_float64, row_norms
 from orthonorm.functional.stiefel._layout import matrix_layout
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._saved_options import sizes_in_words
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
 from ._singular_values import condition_number, largest_singular_value
@@ -216,16 +216,12 @@ def _cells(layer: LayerReport) -> tuple[str, ...]:
     """Return what the table shows of a weight."""
     numbers = (layer.error, layer.condition_number, layer.v_norm)
     part, line = ("block", "column") if layer.columns else ("group", "row")
-    groups = " and ".join(
-        f"{count} {part}{'s' * (count > 1)} of {size} {line}{'s' * (size > 1)}"
-        for size, count in Counter(layer.groups).items()
-    )
     low, high = layer.scale or (0.0, 0.0)
     scale = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
     return (
         layer.weight,
         " x ".join(map(str, layer.shape)),
-        groups or "no rows",
+        sizes_in_words(layer.groups, part, line),
         *(f"{number:.2g}" for number in numbers),
         f"{layer.w_norm:.3g}",
         "none" if layer.scale is None else scale,

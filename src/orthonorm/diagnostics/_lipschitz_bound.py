@@ -223,10 +223,8 @@ def _known(step: Step) -> Answer:
     module = step.module
     if _is_altered(module):
         return None
-    tensors = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-    if any(
-        isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer) for tensor in tensors
-    ):
+    tensors = [*module.parameters(), *module.buffers()]  # V of a parametrized weight, too
+    if any(map(nn.parameter.is_lazy, tensors)):
         raise ValueError(f"{step.label} has no shape yet (a lazy module). Run one batch through the model first.")
     if any(tensor.is_meta for tensor in tensors):
         raise ValueError(

@@ -76,13 +76,7 @@ def _stored_weight(step: Step) -> Tensor:
             f"{label} has a weight that a hook rewrites before each forward (torch's older spectral_norm, weight_norm "
             "or pruning), so it is not known here. Remove that hook first, or use torch.nn.utils.parametrizations."
         )
-    weight = module.weight.detach()
-    if weight.is_meta:
-        raise ValueError(
-            f"{label} is on the meta device, which holds no values. Move it to another one (to_empty) and load its "
-            "weights first."
-        )
-    return weight
+    return module.weight.detach()
 
 
 def _linear(step: Step) -> Answer:

@@ -7,7 +7,14 @@ from typing import Any
 
 from orthonorm.functional._groups import runs_of_equal_size
 
-__all__ = ["groups_in_words", "note_options", "options_in_words", "saved_rows", "warn_of_other_options"]
+__all__ = [
+    "groups_in_words",
+    "note_options",
+    "options_in_words",
+    "saved_rows",
+    "sizes_in_words",
+    "warn_of_other_options",
+]
 
 # Note [options in a checkpoint]
 # The keys and shapes of a converted model do not tell the size of its groups, and the same V in other groups is another
@@ -43,6 +50,18 @@ def warn_of_other_options(metadata: dict[str, Any], options: str, key: str) -> N
         )
 
 
+def sizes_in_words(sizes: tuple[int, ...], part: str = "group", line: str = "row") -> str:
+    """Return how many groups there are of each size.
+
+    Examples:
+        >>> sizes_in_words((4, 4, 3))
+        '2 groups of 4 rows and 1 group of 3 rows'
+    """
+    counts = Counter(sizes).items()
+    words = [f"{count} {part}{'s' * (count > 1)} of {size} {line}{'s' * (size > 1)}" for size, count in counts]
+    return " and ".join(words) or f"no {line}s"
+
+
 def groups_in_words(sizes: tuple[int, ...], columns: int, groups: int, stacked: bool) -> str:
     """Return the groups in words: "2 groups of 32 rows", "64 orthonormal columns".
 
@@ -56,11 +75,7 @@ def groups_in_words(sizes: tuple[int, ...], columns: int, groups: int, stacked: 
         count = columns if stacked else groups * columns
         text = f"{sizes[0]} orthonormal columns" + (f" in each of {count} blocks" if count > 1 else "")
         return f"{text} in each of {groups} matrices" if stacked else text
-    counts = Counter(sizes)
-    text = " and ".join(
-        f"{count} group{'s' * (count > 1)} of {size} row{'s' * (size > 1)}" for size, count in counts.items()
-    )
-    text = text or "no rows"
+    text = sizes_in_words(sizes)
     if stacked:
         return f"{text} in each of {groups} matrices"
     return text if groups == 1 else f"{text} in each of {groups} convolution groups"

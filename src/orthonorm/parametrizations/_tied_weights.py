@@ -1,4 +1,4 @@
-"""Who in a model computes with a unconstrained parameter V: tied layers share one, and need not read it in one way."""
+"""Who in a model computes with a V: tied layers share one, and need not read it in one way."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ __all__ = ["User", "find_users"]
 
 
 class User(NamedTuple):
-    """One place of a model that reads a unconstrained parameter."""
+    """One place of a model that reads a V."""
 
     key: str
     module: nn.Module

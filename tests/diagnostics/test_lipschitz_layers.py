@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import orthonorm as on
-from orthonorm.diagnostics._lipschitz_constants import lipschitz_constant
+from orthonorm.diagnostics.lipschitz._constants import lipschitz_constant
 
 
 def derivative_norm(module: nn.Module, x: Tensor) -> float:

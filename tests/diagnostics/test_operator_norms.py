@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import orthonorm as on
-from orthonorm.functional._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
+from orthonorm.functional.norms._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
 
 
 @torch.no_grad()

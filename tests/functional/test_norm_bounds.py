@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from orthonorm.functional._norm_bounds import convolution_norm_bound, matrix_norm_bound
+from orthonorm.functional.norms._norm_bounds import convolution_norm_bound, matrix_norm_bound
 
 
 def exact_norm(A: Tensor) -> Any:

@@ -9,9 +9,10 @@ import pytest
 
 from orthonorm_paper.data import DATASETS
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.experiments import EXPERIMENTS, Experiment, experiment, synthetic_of, variation
-from orthonorm_paper.experiments.tuned import count, diverged_everywhere, planned
-from orthonorm_paper.experiments.variation import varied
+from orthonorm_paper.experiments import EXPERIMENTS, Experiment, experiment, synthetic_of
+from orthonorm_paper.experiments.derived import variation
+from orthonorm_paper.experiments.derived.tuned import count, diverged_everywhere, planned
+from orthonorm_paper.experiments.derived.variation import varied
 from orthonorm_paper.methods.table import method
 from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.run import Run

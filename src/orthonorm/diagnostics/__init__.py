@@ -1,6 +1,5 @@
 """What a model's orthogonal weights are like, what its layers do as operators, and whether training keeps them well."""
 
-from ._certified_accuracy import certified_accuracy as certified_accuracy
 from ._files import inspect_file as inspect_file
 from ._health import OrthogonalityHook as OrthogonalityHook
 from ._health import OrthogonalityWarning as OrthogonalityWarning
@@ -10,10 +9,11 @@ from ._inspection import Inspection as Inspection
 from ._inspection import LayerReport as LayerReport
 from ._inspection import inspect as inspect
 from ._inspection import orthogonality_error as orthogonality_error
-from ._lipschitz_bound import LayerBound as LayerBound
-from ._lipschitz_bound import LipschitzBound as LipschitzBound
-from ._lipschitz_bound import lipschitz_bound as lipschitz_bound
 from ._operator_norms import LayerOperator as LayerOperator
 from ._operator_norms import operator_norms as operator_norms
 from ._signal_propagation import LayerSignal as LayerSignal
 from ._signal_propagation import signal_propagation as signal_propagation
+from .lipschitz._bound import LayerBound as LayerBound
+from .lipschitz._bound import LipschitzBound as LipschitzBound
+from .lipschitz._bound import lipschitz_bound as lipschitz_bound
+from .lipschitz._certified_accuracy import certified_accuracy as certified_accuracy

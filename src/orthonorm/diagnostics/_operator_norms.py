@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from orthonorm.functional._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
 from orthonorm.functional._precision import in_float64
+from orthonorm.functional.norms._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
 
 from ._forward_hooks import LAYERS, as_written, evaluating
 
@@ -69,7 +69,7 @@ def operator_norms(
         >>> found.how, 1 < found.upper < 3
         ('fft', True)
 
-    Source: `orthonorm.functional._convolution_norms`.
+    Source: `orthonorm.functional.norms._convolution_norms`.
     """
     with as_written(model) as model, evaluating(model):
         calls = _first_calls(model, inputs)

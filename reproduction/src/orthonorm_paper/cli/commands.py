@@ -147,8 +147,8 @@ def run(
 
     from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.experiments import experiment
-    from orthonorm_paper.experiments.tuned import planned
-    from orthonorm_paper.experiments.variation import at_precision, rates_of, varied
+    from orthonorm_paper.experiments.derived.tuned import planned
+    from orthonorm_paper.experiments.derived.variation import at_precision, rates_of, varied
     from orthonorm_paper.training.execute import Settings
     from orthonorm_paper.training.processes.ranks import one_of_many
 
@@ -219,7 +219,7 @@ def pack(
 
 
 def _print_left_out(chosen: Experiment, results: Path, only: list[str] | None) -> None:
-    from orthonorm_paper.experiments.tuned import diverged_everywhere
+    from orthonorm_paper.experiments.derived.tuned import diverged_everywhere
 
     for method in diverged_everywhere(chosen, results, only):
         print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from orthonorm_paper.experiments import EXPERIMENTS, Experiment
-from orthonorm_paper.experiments.tuned import count
+from orthonorm_paper.experiments.derived.tuned import count
 from orthonorm_paper.records.folders import find_record, recorded_ids
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import describe

@@ -8,6 +8,8 @@ from orthonorm_paper.exceptions import UserError
 
 from . import ablation, cost, imagenet, inception, pie, recurrent, small, vgg, wrn
 from . import omdsm as mnist
+from .derived.selection import select as select
+from .derived.synthetic import synthetic_of as synthetic_of
 from .experiment import Experiment as Experiment
 from .omdsm import BATCHES as BATCHES
 from .omdsm import DEPTHS as DEPTHS
@@ -18,8 +20,6 @@ from .omdsm import RIEMANNIAN as RIEMANNIAN
 from .omdsm import demo as demo
 from .omdsm import omdsm as omdsm
 from .omdsm import omdsm_5k as omdsm_5k
-from .selection import select as select
-from .synthetic import synthetic_of as synthetic_of
 
 # In the paper's order, then at reduced sizes, then what the paper has not.
 _OURS = (

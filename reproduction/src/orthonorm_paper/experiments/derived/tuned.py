@@ -6,11 +6,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.experiments import Experiment, experiment, select
 from orthonorm_paper.records.chosen_learning_rate import Key, selected, value
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
-
-from . import Experiment, experiment, select
 
 # All that decides a result but rate and seed, and what the two experiments may differ in.
 BY = ("dataset", "optimizer", "model", "model_args", "method", "method_args")

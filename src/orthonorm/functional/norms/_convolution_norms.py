@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._precision import working_dtype
+from orthonorm.functional._precision import working_dtype
 
 __all__ = ["circular_singular_values", "linear_map_norm", "zero_padded_bound"]
 

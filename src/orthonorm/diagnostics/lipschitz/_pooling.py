@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from orthonorm.functional._norm_bounds import convolution_norm_bound, matrix_norm_bound, rounded_up
+from orthonorm.functional.norms._norm_bounds import convolution_norm_bound, matrix_norm_bound, rounded_up
 
-from ._lipschitz_layers import Answer, Step, sqrt_up
+from ._layers import Answer, Step, sqrt_up
 
 __all__ = ["POOLING_RULES"]
 

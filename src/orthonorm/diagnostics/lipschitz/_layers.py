@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from orthonorm.functional._norm_bounds import convolution_norm_bound, matrix_norm_bound, rounded_up
 from orthonorm.functional._precision import in_float64
+from orthonorm.functional.norms._norm_bounds import convolution_norm_bound, matrix_norm_bound, rounded_up
 
 __all__ = ["LAYER_RULES", "Answer", "Step", "padding_norm", "sqrt_up"]
 

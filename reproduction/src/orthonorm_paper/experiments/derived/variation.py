@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.experiments import Experiment
 from orthonorm_paper.records.run import PRECISIONS, Run
 from orthonorm_paper.records.schedules import scaled
 from orthonorm_paper.records.variations import variation_name
-
-from . import Experiment
 
 
 def varied(

@@ -6,8 +6,8 @@ from numbers import Real
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from orthonorm.functional._norm_bounds import rounded_up
 from orthonorm.functional._precision import in_float64
+from orthonorm.functional.norms._norm_bounds import rounded_up
 
 __all__ = ["certified_accuracy"]
 

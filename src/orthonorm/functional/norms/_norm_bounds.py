@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._precision import in_float64
+from orthonorm.functional._precision import in_float64
 
 __all__ = ["convolution_norm_bound", "matrix_norm_bound", "rounded_up"]
 

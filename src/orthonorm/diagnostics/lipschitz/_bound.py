@@ -11,12 +11,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from orthonorm._nearest_name import nearest_name
-from orthonorm.functional._norm_bounds import rounded_up
+from orthonorm.diagnostics._forward_hooks import as_written, evaluating
+from orthonorm.functional.norms._norm_bounds import rounded_up
 
-from ._forward_hooks import as_written, evaluating
-from ._lipschitz_constants import lipschitz_constant
-from ._lipschitz_layers import LAYER_RULES, Answer, Step
-from ._lipschitz_pooling import POOLING_RULES
+from ._constants import lipschitz_constant
+from ._layers import LAYER_RULES, Answer, Step
+from ._pooling import POOLING_RULES
 
 __all__ = ["LayerBound", "LipschitzBound", "lipschitz_bound"]
 

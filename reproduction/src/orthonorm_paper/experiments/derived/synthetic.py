@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.experiments.experiment import Experiment
 from orthonorm_paper.records.run import Run, Scalar
 from orthonorm_paper.records.schedules import Constant
-
-from .experiment import Experiment
 
 EPOCHS = 2
 # A small size of each network; the others are small enough.

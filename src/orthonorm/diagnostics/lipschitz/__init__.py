@@ -1,0 +1,1 @@
+"""A bound of a network's Lipschitz constant, module by module, and what it certifies."""

@@ -2,7 +2,7 @@
 
 The data are 5,000 real MNIST digits: 4,000 to train, 1,000 to test. Each hidden layer has 48 ReLU units. OLM has rows
 of norm sqrt 2, as the starts of He and the orthogonal one have: these three keep the signal where they start. Every
-method is run at every rate, and shown at the one with the lowest mean training loss in the last 50 steps.
+method is run at every learning rate, and shown at the one with the lowest mean training loss in the last 50 steps.
 """
 
 import json
@@ -74,13 +74,13 @@ def summarize(runs: list[tuple[list[float], float]]) -> Row:
     return {
         "training loss": loss if math.isfinite(loss) else None,
         "test error, %": statistics.mean(errors),
-        "deviation": statistics.pstdev(errors),
+        "standard deviation": statistics.pstdev(errors),
         "worst seed, %": max(errors),
     }
 
 
 def draw(table: dict[str, dict[float, Row]], curves: dict[str, Tensor], path: Path) -> None:
-    """Write the training loss at each method's best rate, and the test error at every rate."""
+    """Write the training loss at each method's best learning rate, and the test error at every one."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.8), layout="constrained")
@@ -89,22 +89,22 @@ def draw(table: dict[str, dict[float, Row]], curves: dict[str, Tensor], path: Pa
         smooth = curves[method].unfold(0, min(20, len(curves[method])), 1).mean(1)
         left.plot(range(len(smooth)), smooth.numpy(), color=color)
         rows = list(table[method].values())
-        means, bars = ([row[key] for row in rows] for key in ("test error, %", "deviation"))
+        means, bars = ([row[key] for row in rows] for key in ("test error, %", "standard deviation"))
         right.errorbar(list(table[method]), means, bars, color=color, label=method, capsize=3)
     left.set(xlabel="step", ylabel="training loss, mean of 20 steps", yscale="log")
-    right.set(xlabel="rate", ylabel="test error, %", xscale="log", ylim=(0, 100))
+    right.set(xlabel="learning rate", ylabel="test error, %", xscale="log", ylim=(0, 100))
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     figure.savefig(path, dpi=100)
 
 
 def main(steps: int = 300, seeds: Sequence[int] = range(3), out: Path = Path("docs/gallery")) -> None:
-    """Train, print each method at its best rate, and write the picture and the figures."""
+    """Train, print each method at its best learning rate, and write the picture and the figures."""
     table, figures, curves = {}, {}, {}
     for method in METHODS:
         runs = {rate: [run(method, rate, steps, seed) for seed in seeds] for rate in RATES}
         table[method] = {rate: summarize(found) for rate, found in runs.items()}
         best = min(table[method], key=lambda rate, rows=table[method]: rows[rate]["training loss"] or math.inf)
-        figures[method] = {"best rate": best} | table[method][best]
+        figures[method] = {"best learning rate": best} | table[method][best]
         curves[method] = torch.tensor([losses for losses, _ in runs[best]]).mean(0)
     draw(table, curves, out / "deep.png")
     head = {"data": "5,000 MNIST digits", "steps": steps, "seeds": list(seeds), "torch": torch.__version__}

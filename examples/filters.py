@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import orthonorm as on
 
-METHODS = ("plain", "plain, orthogonal start", "OLM")
+METHODS = ("plain", "plain, orthogonal initialization", "OLM")
 Data = tuple[Tensor, Tensor]
 
 

@@ -49,7 +49,7 @@ def without_curve(record: dict[str, Any]) -> Rows:
 
 
 def every_rate(record: dict[str, Any]) -> Rows:
-    """Return each method at its best rate, and its test error at every rate."""
+    """Return each method at its best learning rate, and its test error at every one."""
     rows = record["figures"]
     errors = {
         name: {f"error at {rate}": row["test error, %"] for rate, row in record["rates"][name].items()} for name in rows

@@ -124,7 +124,7 @@ def run(method: str, steps: int, seed: int) -> Row:
     logits = network(x)
     found = {
         "T": chosen[0],
-        "rate": chosen[1],
+        "learning rate": chosen[1],
         "bound": bound,
         "test error, %": 100 - 100 * on.certified_accuracy(logits, y, 0, bound),
     }

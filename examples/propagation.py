@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"linear": nn.Identity, "tanh"
 STARTS = {
     "uniform": ("C7", 2),
     "He": ("C1", 2),
-    "orthogonal start": ("C2", 7),
+    "orthogonal initialization": ("C2", 7),
     "weight_norm": ("C8", 4),
     "OLM": ("C3", 2),
     "OLM uncentred": ("C0", 1.5),
@@ -43,9 +43,9 @@ def make_layer(start: str, scale: float) -> nn.Module:
     elif start == "weight_norm":
         nn.utils.parametrizations.weight_norm(layer)
         nn.init.constant_(layer.parametrizations.weight.original0, scale)  # type: ignore[arg-type, union-attr]
-    elif start == "orthogonal start":
+    elif start == "orthogonal initialization":
         nn.init.orthogonal_(layer.weight, gain=scale)
-    elif start == "OLM uncentred":  # one group of 64 rows, and an orthogonal start stays what it is
+    elif start == "OLM uncentred":  # one group of 64 rows, and an orthogonal initialization stays what it is
         nn.init.orthogonal_(layer.weight)
         on.orthogonal_weight_norm(layer, scale=scale, initial="weight")
     elif start == "OLM":  # centred, so a group holds at most 63 rows: two groups of 32
@@ -94,7 +94,7 @@ def compare(steps: int, seeds: Sequence[int], depths: Sequence[int]) -> Figures:
             found[start] = {depth: mean(start, 1.0, activation, depth) for depth in depths}
             if activation != "linear" and start not in ("uniform", "He"):
                 found[f"{start}, √2"] = {depth: mean(start, math.sqrt(2), activation, depth) for depth in depths}
-    trained = ("orthogonal start", "OLM uncentred")
+    trained = ("orthogonal initialization", "OLM uncentred")
     deepest = max(depths)
     figures["linear, trained"] = {start: {deepest: mean(start, 1.0, "linear", deepest, steps)} for start in trained}
     return figures

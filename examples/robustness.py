@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import orthonorm as on
 
 WIDTH = 64
-METHODS = {"plain, He": "C7", "plain, orthogonal start": "C2", "OLM": "C0", "OLM, classifier too": "C3"}
+METHODS = {"plain, He": "C7", "plain, orthogonal initialization": "C2", "OLM": "C0", "OLM, classifier too": "C3"}
 NOISE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 ATTACK = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1)
 Data = tuple[Tensor, Tensor]
@@ -88,7 +88,7 @@ def run(method: str, steps: int, seed: int) -> Row:
 
 
 def draw(figures: dict[str, Row], spreads: dict[str, Row], path: Path) -> None:
-    """Write a panel each for noise and attack: mean and deviation of the test error over the seeds."""
+    """Write a panel each for noise and attack: mean and standard deviation of the test error over the seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.8), layout="constrained")

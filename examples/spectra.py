@@ -19,10 +19,10 @@ from torch import Tensor, nn
 import orthonorm as on
 
 WIDTH, LAYER = 64, 2  # the second of three hidden layers is looked at
-STARTS = {"plain": "C7", "plain, orthogonal start": "C2", "OLM": "C0"}
+STARTS = {"plain": "C7", "plain, orthogonal initialization": "C2", "OLM": "C0"}
 Data = tuple[Tensor, Tensor]
 Look = dict[str, Any]
-NUMBERS = ("condition of V", "norm of the rows of V", "orthogonality error", "largest singular value of W")
+NUMBERS = ("condition number of V", "norm of the rows of V", "orthogonality error", "largest singular value of W")
 
 
 @cache
@@ -54,7 +54,7 @@ def look(network: nn.Sequential, step: int) -> Look:
         "step": step,
         "singular values of V": values.tolist(),
         "largest singular value of W": float(torch.linalg.matrix_norm(W.double(), 2)),
-        "condition of V": float(values[0] / values[-1]),
+        "condition number of V": float(values[0] / values[-1]),
         "norm of the rows of V": float(V.square().sum(1).mean().sqrt()),
         "orthogonality error": float((W.double() @ W.double().T - torch.eye(WIDTH)).abs().max()),
     }
@@ -83,7 +83,7 @@ def draw(curves: dict[str, list[Look]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 6), layout="constrained")
-    panels = ("singular values of V", "condition of V", "orthogonality error", "norm of the rows of V")
+    panels = ("singular values of V", "condition number of V", "orthogonality error", "norm of the rows of V")
     for axes, quantity in zip(figure.subplots(2, 2).flat, panels, strict=True):
         for start, color in STARTS.items():
             steps = [row["step"] for row in curves[start]]

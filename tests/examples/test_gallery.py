@@ -47,7 +47,7 @@ def test_theorem_1_is_exact_through_linear_layers_and_after_training(tmp_path: P
     figures = made(tmp_path, "propagation")["figures"]
     for point in (figures["linear"]["OLM uncentred"]["4"], figures["linear, trained"]["OLM uncentred"]["4"]):
         assert point == pytest.approx({"forward": 1.0, "gradient": 1.0, "covariance": 0.0}, abs=1e-5)
-    assert figures["linear, trained"]["orthogonal start"]["4"]["covariance"] > 0.1
+    assert figures["linear, trained"]["orthogonal initialization"]["4"]["covariance"] > 0.1
     assert figures["linear"]["uniform"]["4"]["forward"] == pytest.approx(3 ** (-4 / 2), rel=0.1)  # variance 1/3 a layer
 
 
@@ -55,9 +55,13 @@ def test_the_weight_that_the_network_uses_has_one_singular_value_while_v_moves(t
     script = example("spectra")
     script.main(steps=2, seeds=(0,), out=tmp_path)
     figures = made(tmp_path, "spectra")["figures"]
-    assert figures["OLM"]["orthogonality error"] < 1e-5 < figures["plain, orthogonal start"]["orthogonality error"]
+    assert (
+        figures["OLM"]["orthogonality error"]
+        < 1e-5
+        < figures["plain, orthogonal initialization"]["orthogonality error"]
+    )
     assert figures["OLM"]["largest singular value of W"] == pytest.approx(1, abs=1e-5)
-    assert figures["OLM"]["condition of V"] > 1 + 5e-6  # V moves, by more than round-off
+    assert figures["OLM"]["condition number of V"] > 1 + 5e-6  # V moves, by more than round-off
     looks, _ = script.run("OLM", 2, 0)
     assert [len(look["singular values of V"]) for look in looks] == [64, 64, 64]
 
@@ -67,7 +71,7 @@ def test_orthogonal_filters_are_orthonormal_and_plain_ones_are_not(tmp_path: Pat
     figures = made(tmp_path, "filters")["figures"]
     assert figures["OLM"]["largest cosine"] < 1e-5
     assert figures["OLM"]["longest / shortest"] == pytest.approx(1, abs=1e-5)
-    assert figures["plain, orthogonal start"]["largest cosine"] > 1e-4
+    assert figures["plain, orthogonal initialization"]["largest cosine"] > 1e-4
     assert figures["plain"]["longest / shortest"] > 1.1
 
 
@@ -119,7 +123,7 @@ def test_deep_orthogonal_layers_stay_orthogonal_and_the_best_rate_is_shown(
     script.main(steps=4, seeds=(0,), out=tmp_path)
     record = made(tmp_path, "deep")
     assert record["rates"]["plain, He"]["1000000.0"]["training loss"] is None
-    assert {row["best rate"] for row in record["figures"].values()} == {0.01}
+    assert {row["best learning rate"] for row in record["figures"].values()} == {0.01}
 
     network = script.make_network("OLM", depth=3)
     assert max(on.orthogonality_error(network).values()) < 1e-5
@@ -147,6 +151,9 @@ def at(name: str, *keys: str) -> Any:
 
 def signal(activation: str, start: str, quantity: str) -> float:
     return at("propagation", "figures", activation, start, "64", quantity)
+
+
+CONDITION = "condition number of V"
 
 
 def spectrum(start: str, quantity: str) -> float:
@@ -192,7 +199,7 @@ def copying(method: str) -> float:
     return float(row[1])
 
 
-NORM_1 = ("uniform", "orthogonal start", "weight_norm", "OLM", "OLM uncentred")
+NORM_1 = ("uniform", "orthogonal initialization", "weight_norm", "OLM", "OLM uncentred")
 CLAIMS: list[tuple[str, Callable[[], bool]]] = [
     (
         "64 linear layers, each one group without centring, keep covariance and gradient norm to round-off.",
@@ -200,46 +207,49 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         and signal("linear", "OLM uncentred", "covariance") < 1e-12,
     ),
     (
-        "An orthogonal start does the same, until it is trained",
-        lambda: signal("linear", "orthogonal start", "covariance") < 1e-12
-        and signal("linear, trained", "orthogonal start", "gradient") < 0.1
+        "An orthogonal initialization does the same, until it is trained",
+        lambda: signal("linear", "orthogonal initialization", "covariance") < 1e-12
+        and signal("linear, trained", "orthogonal initialization", "gradient") < 0.1
         and abs(signal("linear, trained", "OLM uncentred", "gradient") - 1) < 1e-12,
     ),
     ("Centring costs that", lambda: signal("linear", "OLM", "covariance") > 1),
     (
-        "Behind ReLU, rows of norm 1 lose the signal whatever the method, and centred OLM loses most of all but the "
-        "uniform start.",
+        "Behind ReLU, rows of norm 1 lose the signal whatever the method, and centred OLM loses most of "
+        "all but the uniform initialization.",
         lambda: all(signal("ReLU", start, "forward") < 1e-9 for start in NORM_1)
         and sorted(NORM_1, key=lambda start: signal("ReLU", start, "forward"))[:2] == ["uniform", "OLM"],
     ),
     (
         "Rows of norm √2 (`scale=2**0.5`) keep it, but for centred OLM",
-        lambda: min(signal("ReLU", f"{s}, √2", "forward") for s in ("orthogonal start", "weight_norm", "OLM uncentred"))
+        lambda: min(
+            signal("ReLU", f"{s}, √2", "forward") for s in ("orthogonal initialization", "weight_norm", "OLM uncentred")
+        )
         > 0.1
         and signal("ReLU", "OLM, √2", "forward") < 1e-4,
     ),
     (
-        "At the start OLM is no better than an orthogonal start of norm √2.",
+        "At the start OLM is no better than an orthogonal initialization of norm √2.",
         lambda: signal("ReLU", "OLM uncentred, √2", "forward")
-        == pytest.approx(signal("ReLU", "orthogonal start, √2", "forward"), rel=1e-6),
+        == pytest.approx(signal("ReLU", "orthogonal initialization, √2", "forward"), rel=1e-6),
     ),
     (
-        "An orthogonal start is gone within the first look, after 40 steps; OLM's W stays at round-off.",
-        lambda: at("spectra", "looks", "plain, orthogonal start", "orthogonality error")[1] > 0.1
-        and at("spectra", "looks", "plain, orthogonal start", "step")[1] == 40
-        and max(at("spectra", "looks", "OLM", "orthogonality error")) < 1e-6,
+        "An orthogonal initialization is gone within the first look, after 40 steps; OLM's W stays orthonormal to "
+        "1e-5.",
+        lambda: at("spectra", "looks", "plain, orthogonal initialization", "orthogonality error")[1] > 0.1
+        and at("spectra", "looks", "plain, orthogonal initialization", "step")[1] == 40
+        and max(at("spectra", "looks", "OLM", "orthogonality error")) < 1e-5,
     ),
     (
-        "its rows grow, slowly, and its condition leaves 1, but far less than that of the plain weights.",
+        "its rows grow, slowly, and its condition number leaves 1, but far less than that of the plain weights.",
         lambda: increasing(at("spectra", "looks", "OLM", "norm of the rows of V"))
-        and 10 * spectrum("OLM", "condition of V") < spectrum("plain, orthogonal start", "condition of V")
-        and spectrum("plain, orthogonal start", "condition of V") < spectrum("plain", "condition of V"),
+        and 10 * spectrum("OLM", CONDITION) < spectrum("plain, orthogonal initialization", CONDITION)
+        and spectrum("plain, orthogonal initialization", CONDITION) < spectrum("plain", CONDITION),
     ),
     (
-        "At this rate OLM also ends at the lowest test error.",
+        "At this learning rate OLM also ends at the lowest test error.",
         lambda: all(
             spectrum("OLM", "test error, %") < spectrum(start, "test error, %")
-            for start in ("plain", "plain, orthogonal start")
+            for start in ("plain", "plain, orthogonal initialization")
         ),
     ),
     (
@@ -249,7 +259,7 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         and at("filters", "figures", "OLM", "largest cosine") < 1e-6,
     ),
     (
-        "an orthogonal start ends at the lowest test error, and the three differ by a fraction of a point.",
+        "an orthogonal initialization ends at the lowest test error, and the three differ by a fraction of a point.",
         lambda: (errors := [row["test error, %"] for row in at("filters", "figures").values()])[1] == min(errors)
         and max(errors) - min(errors) < 0.5,
     ),
@@ -260,7 +270,7 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         and all(
             at("robustness", "figures", "OLM", key) < at("robustness", "figures", method, key)
             for key in at("robustness", "figures", "OLM")
-            for method in ("plain, He", "plain, orthogonal start")
+            for method in ("plain, He", "plain, orthogonal initialization")
         ),
     ),
     (
@@ -275,19 +285,21 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         and by_error("FGSM 0.1")[0] == "OLM, classifier too",
     ),
     (
-        "From the uniform start nothing is learned at any rate.",
+        "From the uniform initialization nothing is learned at any learning rate.",
         lambda: all(row["test error, %"] > 89 for row in at("deep", "rates", "plain, uniform").values()),
     ),
     (
-        "The best plain start is the orthogonal one of norm √2; OLM of the same norm ends at the lower training loss "
-        "and test error, each at its best rate, and its worst seed is better than the mean of the best plain start.",
+        "The best initialization of the baseline is the orthogonal one of norm √2; OLM of the same norm "
+        "ends at the lower training loss "
+        "and test error, each at its best learning rate, and its worst seed is better than the mean of "
+        "the baseline's best.",
         lambda: deep("OLM", "training loss") < deep("plain, orthogonal", "training loss")
         and deep("OLM", "worst seed, %") < deep("plain, orthogonal", "test error, %")
         and deep("plain, orthogonal", "test error, %") < deep("plain, He", "test error, %")
         and deep("plain, orthogonal", "training loss") < deep("plain, He", "training loss"),
     ),
     (
-        "at every rate its mean test error is the lowest.",
+        "at every one its mean test error is the lowest.",
         lambda: all(
             row["test error, %"] <= min(method[rate]["test error, %"] for method in at("deep", "rates").values())
             for rate, row in at("deep", "rates", "OLM").items()
@@ -322,7 +334,7 @@ CLAIMS: list[tuple[str, Callable[[], bool]]] = [
         lambda: all(certified(method, "broken certificates") == 0 for method in CERTIFIED),
     ),
     (
-        "At the largest rate both plain starts that learn diverged in some seed.",
+        "At the largest learning rate both initializations of the baseline that learn diverged in some seed.",
         lambda: [row["0.03"]["training loss"] is None for row in at("deep", "rates").values()]
         == [False, True, True, False],
     ),

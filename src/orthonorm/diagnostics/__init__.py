@@ -13,7 +13,7 @@ from ._operator_norms import LayerOperator as LayerOperator
 from ._operator_norms import operator_norms as operator_norms
 from ._signal_propagation import LayerSignal as LayerSignal
 from ._signal_propagation import signal_propagation as signal_propagation
-from .lipschitz._bound import LayerBound as LayerBound
-from .lipschitz._bound import LipschitzBound as LipschitzBound
-from .lipschitz._bound import lipschitz_bound as lipschitz_bound
-from .lipschitz._certified_accuracy import certified_accuracy as certified_accuracy
+from .lipschitz import LayerBound as LayerBound
+from .lipschitz import LipschitzBound as LipschitzBound
+from .lipschitz import certified_accuracy as certified_accuracy
+from .lipschitz import lipschitz_bound as lipschitz_bound

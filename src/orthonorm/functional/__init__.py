@@ -4,9 +4,9 @@ from ._inverse_sqrt import inverse_sqrt as inverse_sqrt
 from ._orthonormalize import orthonormalize as orthonormalize
 from ._penalties import double_soft_orthogonality as double_soft_orthogonality
 from ._penalties import soft_orthogonality as soft_orthogonality
-from .norms._convolution_norms import circular_singular_values as circular_singular_values
-from .norms._convolution_norms import linear_map_norm as linear_map_norm
-from .norms._convolution_norms import zero_padded_bound as zero_padded_bound
+from .norms import circular_singular_values as circular_singular_values
+from .norms import linear_map_norm as linear_map_norm
+from .norms import zero_padded_bound as zero_padded_bound
 from .stiefel import SlopeReport as SlopeReport
 from .stiefel import check_metric as check_metric
 from .stiefel import check_retraction as check_retraction

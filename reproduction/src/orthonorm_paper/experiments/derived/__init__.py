@@ -1,1 +1,1 @@
-"""Runs made from those of an experiment: a choice of them, others beside them, or with learning rates that were chosen."""
+"""Runs made from those of an experiment: some of them, others beside them, or with a learning rate that was chosen."""

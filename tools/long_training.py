@@ -34,12 +34,12 @@ class Case:
 
 sgd = torch.optim.SGD
 CASES = {
-    "SGD with momentum, decay 5e-4": Case(partial(sgd, lr=0.1, momentum=0.9, weight_decay=5e-4)),
+    "SGD with momentum, weight decay 5e-4": Case(partial(sgd, lr=0.1, momentum=0.9, weight_decay=5e-4)),
     "the same under bfloat16 autocast": Case(partial(sgd, lr=0.1, momentum=0.9, weight_decay=5e-4), half=True),
-    "AdamW, decay 0.01": Case(partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.01)),
-    "SGD at a rate of 1.2 (at 2 it learns nothing)": Case(partial(sgd, lr=1.2)),
-    "SGD, decay 0.01": Case(partial(sgd, lr=0.5, weight_decay=0.01)),
-    "the same, re-centred every 1,000 steps": Case(partial(sgd, lr=0.5, weight_decay=0.01), renormalize_every=1000),
+    "AdamW, weight decay 0.01": Case(partial(torch.optim.AdamW, lr=1e-3, weight_decay=0.01)),
+    "SGD at a learning rate of 1.2 (at 2 it learns nothing)": Case(partial(sgd, lr=1.2)),
+    "SGD, weight decay 0.01": Case(partial(sgd, lr=0.5, weight_decay=0.01)),
+    "the same, renormalized every 1,000 steps": Case(partial(sgd, lr=0.5, weight_decay=0.01), renormalize_every=1000),
 }
 
 
@@ -105,14 +105,14 @@ def train(case: Case, steps: int, seed: int = 0) -> list[Point]:
 
 
 def draw(curves: dict[str, list[Point]], path: Path) -> None:
-    """Write loss, error, condition and norm over the steps."""
+    """Write loss, error, condition number and norm over the steps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6.5), layout="constrained")
     panels = {
         "loss": "training loss",
         "error": "largest |W W^T - I|",
-        "condition": "condition of V",
+        "condition": "condition number of V",
         "smallest": "smallest norm of V",
     }
     grid = figure.subplots(2, 2)
@@ -127,7 +127,7 @@ def draw(curves: dict[str, list[Point]], path: Path) -> None:
 def table(curves: dict[str, list[Point]]) -> str:
     """Return the figures of each case as a Markdown table."""
     lines = [
-        "| training | loss at the end | largest error | condition at the start, the end | norm of V, least and most |",
+        "| training | loss at the end | largest error | condition number at the start, the end | norm of V, least and most |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, points in curves.items():

@@ -45,7 +45,7 @@ def test_the_committed_curves_are_those_of_the_page():
 
 def test_without_decay_the_norm_only_grows():
     # <dL/dV, V> = 0: each step of plain SGD goes sideways, so |V|^2 grows by the square of the step.
-    points = train(CASES["SGD at a rate of 1.2 (at 2 it learns nothing)"], 50)
+    points = train(CASES["SGD at a learning rate of 1.2 (at 2 it learns nothing)"], 50)
     norms = [point.smallest for point in points]
     assert norms == sorted(norms)
 

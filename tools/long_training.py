@@ -127,7 +127,8 @@ def draw(curves: dict[str, list[Point]], path: Path) -> None:
 def table(curves: dict[str, list[Point]]) -> str:
     """Return the figures of each case as a Markdown table."""
     lines = [
-        "| training | loss at the end | largest error | condition number at the start, the end | norm of V, least and most |",
+        "| training | loss at the end | largest error | condition number at the start, the end "
+        "| norm of V, least and most |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, points in curves.items():

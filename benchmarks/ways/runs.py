@@ -16,12 +16,12 @@ from orthonorm.functional._orthogonality import orthogonality_errors
 from .problems import PROBLEMS, Problem, Target, Task
 from .ways import WAYS, matrix
 
-__all__ = ["RATES", "SEEDS", "Run", "finish", "next_runs", "train"]
+__all__ = ["RATES", "SCANNED", "SEEDS", "Run", "finish", "next_runs", "train"]
 
 SEEDS = (0, 1, 2, 3, 4)
-RATES = (0.01, 0.03, 0.1, 0.3)
-# Rates are widened by three at an edge, this often at most.
-_LEAST, _LARGEST = 1e-5, 100.0
+RATES = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 3))
+SCANNED = (0.01, 0.03, 0.1, 0.3)
+_DIVERGED = dict.fromkeys(("train_loss", "seconds", "test_error", "orthogonality_error"), math.inf)
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ def train(run: Run, problem: Problem, task: Task) -> list[dict[str, float]]:
         for rows in torch.randperm(len(task.train_y), generator=order).split(problem.batch_size):
             loss = nn.functional.cross_entropy(model(task.train_x[rows]), task.train_y[rows])
             losses.append(loss.item())
+            if not math.isfinite(losses[-1]):
+                return [*lines, _DIVERGED]
             for optimizer in training.optimizers:
                 optimizer.zero_grad()
             (loss if training.penalty is None else loss + training.penalty()).backward()
@@ -72,8 +74,6 @@ def train(run: Run, problem: Problem, task: Task) -> list[dict[str, float]]:
                 stepping.step()
         seconds = time.perf_counter() - start
         lines.append({"train_loss": sum(losses) / len(losses), "seconds": seconds, **_measure(model, targets, task)})
-        if not math.isfinite(lines[-1]["train_loss"]):
-            break
     return lines
 
 
@@ -91,17 +91,23 @@ def _measure(model: nn.Module, targets: list[Target], task: Task) -> dict[str, f
 
 
 def next_runs(problem: str, way: str, records: Iterable[dict[str, Any]]) -> list[Run]:
-    """The runs that are missing: of the first rates, then of one rate more while the best is at an edge."""
+    """The runs that are missing next, so that in the end five seeds of the best learning rate lie between five of others.
+
+    First one seed runs at ``SCANNED``, and beside the best of them until it lies between two others. Then all seeds run
+    at the best and its two neighbours in ``RATES``; where a neighbour turns out better, its other neighbour runs too.
+    The best has the lowest mean training loss of the last epoch.
+    """
     losses: dict[float, dict[int, float]] = {}
     for record in records:
         loss = record["epochs"][-1]["train_loss"]
         losses.setdefault(record["lr"], {})[record["seed"]] = loss if math.isfinite(loss) else math.inf
-    rates = sorted({*RATES, *losses})
-    missing = [Run(problem, way, lr, seed) for lr in rates for seed in SEEDS if seed not in losses.get(lr, {})]
-    if missing:
-        return missing
-    best = min(rates, key=lambda lr: sum(losses[lr].values()))
-    wider = {rates[0]: float(f"{best / 3:.1g}"), rates[-1]: float(f"{best * 3:.1g}")}.get(best)
-    if wider is None or not _LEAST <= wider <= _LARGEST:
-        return []
-    return [Run(problem, way, wider, seed) for seed in SEEDS]
+    if scan := [Run(problem, way, lr, SEEDS[0]) for lr in SCANNED if SEEDS[0] not in losses.get(lr, {})]:
+        return scan
+    whole = {lr: sum(found.values()) for lr, found in losses.items() if len(found) == len(SEEDS)}
+    first = {lr: found[SEEDS[0]] for lr, found in losses.items() if SEEDS[0] in found}
+    known = whole or first
+    place = RATES.index(min(known, key=known.__getitem__))
+    near = RATES[max(place - 1, 0) : place + 2]
+    if not whole and (scan := [Run(problem, way, lr, SEEDS[0]) for lr in near if lr not in first]):
+        return scan
+    return [Run(problem, way, lr, seed) for lr in near for seed in SEEDS if seed not in losses.get(lr, {})]

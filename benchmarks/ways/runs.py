@@ -91,7 +91,7 @@ def _measure(model: nn.Module, targets: list[Target], task: Task) -> dict[str, f
 
 
 def next_runs(problem: str, way: str, records: Iterable[dict[str, Any]]) -> list[Run]:
-    """The runs that are missing next, so that in the end five seeds of the best learning rate lie between five of others.
+    """The runs that are missing next, until the best learning rate has neighbours, all with five seeds.
 
     First one seed runs at ``SCANNED``, and beside the best of them until it lies between two others. Then all seeds run
     at the best and its two neighbours in ``RATES``; where a neighbour turns out better, its other neighbour runs too.

@@ -118,12 +118,21 @@ def test_released_methods_say_what_they_run_with():
 
 
 @pytest.mark.parametrize("strength", [0.01, 0.1])
-def test_a_penalty_adds_its_gradient_to_the_step(strength: float):
+def test_a_penalty_adds_its_gradient_to_a_step_that_runs_backward_itself(strength: float):
     label = f"penalty-{strength:g}"
-    model = network(label)
-    optimizer = METHODS[label].make_optimizer(model, SGD)
+    model, free = network(label), network(label)
+    gradients = step_(free, torch.optim.SGD(free.parameters(), LR), 0)
     before = [layer.weight.detach().clone() for _, layer in hidden_layers(model)]
-    gradients = step_(model, optimizer, 0)
+    optimizer = METHODS[label].make_optimizer(model, SGD)
+    images = torch.randn(32, 1, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images), torch.arange(32) % 5)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)  # pyright: ignore[reportArgumentType]
     for (_, layer), w, g in zip(hidden_layers(model), before, gradients, strict=True):
         # d/dW |W W^T - I|_F^2 = 4 (W W^T - I) W
         penalty = 4 * (w @ w.mT - torch.eye(len(w), dtype=w.dtype)) @ w

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import orthonorm as on
@@ -19,22 +18,19 @@ def torch_orthogonal_layers_(model: nn.Module, layers: list[nn.Linear | nn.Conv2
     return model
 
 
-def add_penalty_(
-    optimizer: torch.optim.Optimizer, layers: list[nn.Linear | nn.Conv2d], strength: float
-) -> torch.optim.Optimizer:
-    """Have an optimizer's step add the gradient of ``strength * sum |W W^T - I|_F^2`` first; returns the optimizer.
+def add_penalty_(layers: list[nn.Linear | nn.Conv2d], strength: float) -> None:
+    """Add the gradient of ``strength * sum |W W^T - I|_F^2`` to that of each weight, at every backward; in place.
 
-    The loss that is recorded stays the cross-entropy, as that of the methods without a penalty.
+    The loss that is recorded stays the cross-entropy, as that of the methods without a penalty. It is a hook of the
+    weight and not of the optimizer's step, which may run forward and backward itself, in a closure.
     """
-    optimizer.register_step_pre_hook(partial(_add_gradients, layers, strength))
-    return optimizer
+    for layer in layers:
+        layer.weight.register_post_accumulate_grad_hook(partial(_add_gradient, strength))
 
 
-def _add_gradients(layers: list[nn.Linear | nn.Conv2d], strength: float, *_: Any) -> None:
+def _add_gradient(strength: float, weight: Tensor) -> None:
     with torch.enable_grad():
-        weights = [layer.weight.detach().requires_grad_() for layer in layers]
-        penalties = [on.functional.soft_orthogonality(weight.flatten(1)) for weight in weights]
-        gradients = torch.autograd.grad(strength * torch.stack(penalties).sum(), weights)
-    for layer, gradient in zip(layers, gradients, strict=True):
-        if layer.weight.grad is not None:
-            layer.weight.grad += gradient
+        free = weight.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(strength * on.functional.soft_orthogonality(free.flatten(1)), free)
+    assert weight.grad is not None
+    weight.grad += gradient

@@ -161,7 +161,8 @@ def _norm_kept(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Opt
 
 
 def _penalised(model: nn.Module, settings: OptimizerSettings, *, strength: float) -> torch.optim.Optimizer:
-    return add_penalty_(_euclidean(model, settings), _layers(model), strength)
+    add_penalty_(_layers(model), strength)
+    return _euclidean(model, settings)
 
 
 def _released(model: nn.Module, settings: OptimizerSettings, *, rule: Rule) -> torch.optim.Optimizer:

@@ -73,12 +73,18 @@ def train(run: Run, problem: Problem, task: Task) -> list[dict[str, float]]:
             for stepping in (*training.optimizers, *schedules):
                 stepping.step()
         seconds = time.perf_counter() - start
-        lines.append({"train_loss": sum(losses) / len(losses), "seconds": seconds, **_measure(model, targets, task)})
+        lines.append(
+            {
+                "train_loss": sum(losses) / len(losses),
+                "seconds": seconds,
+                **_measure(model, targets, task, training.scale),
+            }
+        )
     return lines
 
 
 @torch.no_grad()
-def _measure(model: nn.Module, targets: list[Target], task: Task) -> dict[str, float]:
+def _measure(model: nn.Module, targets: list[Target], task: Task, scale: float) -> dict[str, float]:
     model.eval()
     wrong = sum(
         (model(x).argmax(1) != y).sum().item()
@@ -86,7 +92,7 @@ def _measure(model: nn.Module, targets: list[Target], task: Task) -> dict[str, f
     )
     model.train()
     weights: list[Tensor] = [getattr(module, name) for module, name in targets]
-    worst = max(orthogonality_errors(matrix(weight)).max().item() for weight in weights)
+    worst = max(orthogonality_errors(matrix(weight) / scale).max().item() for weight in weights)
     return {"test_error": 100 * wrong / len(task.test_y), "orthogonality_error": worst}
 
 

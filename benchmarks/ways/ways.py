@@ -22,10 +22,11 @@ PENALTY = 0.1
 
 
 class Training(NamedTuple):
-    """Optimizers that step together, and what is added to the loss."""
+    """Optimizers that step together, what is added to the loss, and the factor of the orthonormal rows."""
 
     optimizers: list[Optimizer]
     penalty: Callable[[], Tensor] | None = None
+    scale: float = 1.0
 
 
 Way = Callable[[nn.Module, list[Target], float], Training]
@@ -81,11 +82,14 @@ def _penalty(model: nn.Module, targets: list[Target], lr: float) -> Training:
     return Training(_free(model, targets, lr).optimizers, penalty)
 
 
-def _olm(model: nn.Module, targets: list[Target], lr: float) -> Training:
-    _orthonormal(targets)
-    for module, name in targets:
-        on.orthogonal_weight_norm(module, name, tall="columns")
-    return Training([SGD(on.param_groups(model), lr, MOMENTUM)])
+def _olm(scale: float | None = None) -> Way:
+    def way(model: nn.Module, targets: list[Target], lr: float) -> Training:
+        _orthonormal(targets)
+        for module, name in targets:
+            on.orthogonal_weight_norm(module, name, tall="columns", scale=scale)
+        return Training([SGD(on.param_groups(model), lr, MOMENTUM)], scale=scale or 1.0)
+
+    return way
 
 
 def _on_matrices(
@@ -153,7 +157,8 @@ WAYS: dict[str, Way] = {
     "plain, orthogonal initialization": _free,
     "plain, He initialization": _he,
     "soft penalty": _penalty,
-    "OLM": _olm,
+    "OLM": _olm(),
+    "OLM, scale 1.414": _olm(1.414),
     "torch cayley": _torch("cayley"),
     "torch matrix_exp": _torch("matrix_exp"),
     "torch householder": _torch("householder"),

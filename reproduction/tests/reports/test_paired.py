@@ -96,7 +96,7 @@ def test_the_three_forms_are_told_apart_by_experiment_and_label():
     ]
 
 
-@pytest.mark.parametrize("name", ["headline", "ablation-mlp-5k"])
+@pytest.mark.parametrize("name", ["headline", "headline-avx2", "ablation-mlp-5k"])
 def test_an_experiment_by_pairs_is_one_of_the_table(name: str):
     from orthonorm_paper.experiments import EXPERIMENTS
 

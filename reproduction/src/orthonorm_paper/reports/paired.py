@@ -37,12 +37,16 @@ class Compared:
     says: str
 
 
+_INITIALIZATIONS = (
+    "The baseline has three initializations: plain is the paper's, uniform in ±1/sqrt(d); plain-he is He "
+    "initialization, plain-orthogonal an orthogonal one."
+)
 COMPARED = {
     "headline": Compared(
-        "orthogonal weights against the baseline, 8 hidden layers of 100 ReLU units",
-        BASELINES,
-        "The baseline has three initializations: plain is the paper's, uniform in ±1/sqrt(d); plain-he and "
-        "plain-orthogonal are He's and an orthogonal one.",
+        "orthogonal weights against the baseline, 8 hidden layers of 100 ReLU units", BASELINES, _INITIALIZATIONS
+    ),
+    "headline-avx2": Compared(
+        "the headline again, computed with AVX2 instructions instead of AVX-512", BASELINES, _INITIALIZATIONS
     ),
     "ablation-mlp-5k": Compared(
         "one choice at a time, 8 hidden layers of 100 ReLU units",
@@ -99,6 +103,17 @@ def paired_text(records: Sequence[Record]) -> str:
             "",
             *table(columns, [_row(label, cell, chosen, references) for label, cell in chosen.items()]),
             "",
+            "The same comparison of the training loss in the last epoch:",
+            "",
+            *table(
+                ["method", *(f"training loss lower than {label} by (95% interval)" for label in references)],
+                [
+                    (escape(label), *_differences(label, cell, chosen, references, "train_loss"))
+                    for label, cell in chosen.items()
+                    if cell is not None
+                ],
+            ),
+            "",
             RULE,
             "",
             "Test error at each learning rate, % (mean ± standard deviation, and the number of seeds):",
@@ -114,16 +129,20 @@ def paired_text(records: Sequence[Record]) -> str:
 def _row(label: str, cell: Cell | None, chosen: dict[str, Cell | None], references: Sequence[str]) -> tuple[str, ...]:
     if cell is None:
         return (escape(label), DASH, DASH, "diverged", "diverged", *[DASH] * len(references))
-    texts = [
-        DASH if label == other or (against := chosen[other]) is None else _difference(lower(cell, against))
-        for other in references
-    ]
-    told = (f"{cell.run.lr:g}", str(len(cell.seeds)), cell.text("train_loss", 4), cell.text(_FIELD, 2))
-    return (escape(label), *told, *texts)
+    values = (f"{cell.run.lr:g}", str(len(cell.seeds)), cell.text("train_loss", 4), cell.text(_FIELD, 2))
+    return (escape(label), *values, *_differences(label, cell, chosen, references, _FIELD))
 
 
-def _difference(verdict: Verdict) -> str:
-    return f"{verdict.difference}: **{verdict.answer}**"
+def _differences(
+    label: str, cell: Cell, chosen: dict[str, Cell | None], references: Sequence[str], field: str
+) -> list[str]:
+    """Against each reference how much lower, and the verdict."""
+    texts: list[str] = []
+    for other in references:
+        against = chosen[other]
+        verdict = None if label == other or against is None else lower(cell, against, field)
+        texts.append(DASH if verdict is None else f"{verdict.difference}: **{verdict.answer}**")
+    return texts
 
 
 def _by_rate(records: Sequence[Record], rates: Sequence[float]) -> list[tuple[str, ...]]:

@@ -26,7 +26,7 @@ from .sequences import write_sequences
 
 _MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
 _SEQUENCES = ("copying", "rows-5k")
-_PAIRED = ("headline", "ablation-mlp-5k")
+_PAIRED = tuple(COMPARED)
 
 # Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
 Writer = Callable[[Sequence[Record], Path], list[Path]]

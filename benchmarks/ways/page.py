@@ -1,0 +1,205 @@
+"""The page about all ways, its figure and its packed records, made from the records of the runs and the times."""
+
+import gzip
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from orthonorm_paper.reports.claims.rule import FAILS, HOLDS, Verdict, interval
+
+from .problems import PROBLEMS
+from .summary import TARGETS, Records, Summary, lower, summaries
+from .ways import WAYS
+
+__all__ = ["OURS", "page_text", "publish", "read_records", "write_page"]
+
+OURS = "OLM"
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    """The records of a folder of runs."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*/*.json"))]
+
+
+def publish(runs: Path, out: Path) -> Path:
+    """Pack the records of a folder of runs beside the page, and write the page; returns the page's path."""
+    text = "".join(json.dumps(_rounded(record)) + "\n" for record in read_records(runs))
+    # Without name and time in it the same records give the same bytes.
+    (out / "ways.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    return write_page(out)
+
+
+def write_page(out: Path) -> Path:
+    """Write `ways.md` and `ways.png` from `ways.jsonl.gz` and `ways.json` beside them."""
+    records = [json.loads(line) for line in gzip.decompress((out / "ways.jsonl.gz").read_bytes()).splitlines()]
+    times = json.loads((out / "ways.json").read_text())
+    found = summaries(records)
+    page = out / "ways.md"
+    page.write_text(page_text(found, records, times))
+    _draw(found, times, out / "ways.png")
+    return page
+
+
+def page_text(found: Mapping[tuple[str, str], Summary], records: Records, times: Mapping[str, Any]) -> str:
+    """The page as Markdown."""
+    measured = {(row["problem"], row["way"]): row for row in times["rows"]}
+    machine = ", ".join(f"{key} {value}" for key, value in times["machine"].items())
+    lines = [_HEAD, f"Times: {machine}; medians of {times['rounds']} interleaved rounds.", ""]
+    for problem, about in _ABOUT.items():
+        own = found.get((problem, OURS))
+        lines += [f"## {about[0]}", "", *about[1:], ""]
+        columns = list(_COLUMNS)
+        columns[4] = columns[4].format(TARGETS[problem])
+        columns[5] = columns[5].format(TARGETS[problem])
+        lines += ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+        lines += [_row(way, found.get((problem, way)), own, measured[problem, way], problem) for way in WAYS]
+        lines += ["", *_losses(problem, found, measured), ""]
+    seconds = sum(
+        epoch["seconds"] for record in records for epoch in record["epochs"] if math.isfinite(epoch["seconds"])
+    )
+    return "\n".join([*lines, _TAIL.format(runs=len(records), hours=seconds / 3600)])
+
+
+def _row(way: str, one: Summary | None, own: Summary | None, time: Mapping[str, Any], problem: str) -> str:
+    cost = [
+        f"{1e3 * time['seconds a step']:.3g}",
+        f"{time['times baseline']:.2f}",
+        f"{time['bytes kept over baseline']:.2f}",
+    ]
+    if one is None:
+        return "| " + " | ".join([way, "not run", "-", "-", "-", "-", *cost, "-", "-"]) + " |"
+    low, high = interval(list(one.test_errors.values()))
+    steps = math.ceil(4000 / PROBLEMS[problem].batch_size)
+    seconds = one.epochs_to_target * steps * time["seconds a step"]
+    verdict = "" if own is None or way == OURS else _verdict(lower(one, own))
+    cells = [
+        way,
+        f"{one.lr:g}{' (edge)' if one.at_edge else ''}",
+        f"{one.test_error:.1f} ({low:.1f} to {high:.1f}){verdict}",
+        f"{one.train_loss:.2g}",
+        f"{one.epochs_to_target:.1f}" if math.isfinite(one.epochs_to_target) else "not in each seed",
+        f"{seconds:.3g}" if math.isfinite(seconds) else "-",
+        *cost,
+        f"{one.orthogonality_error:.1e}",
+        "{:g} to {:g}".format(*one.good_rates),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _verdict(verdict: Verdict) -> str:
+    return {HOLDS: ", **lower**", FAILS: ", higher"}.get(verdict.answer, "")
+
+
+def _losses(
+    problem: str, found: Mapping[tuple[str, str], Summary], measured: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> list[str]:
+    """Where OLM loses: ways with a lower error by the rule, and exact ways whose step is shorter."""
+    own = found.get((problem, OURS))
+    if own is None:
+        return []
+    better = [way for way in WAYS if (one := found.get((problem, way))) and lower(one, own).answer == HOLDS]
+    seconds = {way: measured[problem, way]["seconds a step"] for way in WAYS}
+    exact = [w for w in WAYS if (one := found.get((problem, w))) and one.orthogonality_error < _EXACT]
+    quicker = [way for way in exact if seconds[way] < seconds[OURS]]
+    return [
+        f"- Lower test error than OLM, by the rule: {', '.join(better) or 'none'}.",
+        f"- Orthogonal to {_EXACT:g} and a shorter step than OLM: {', '.join(quicker) or 'none'}.",
+    ]
+
+
+def _draw(found: Mapping[tuple[str, str], Summary], times: Mapping[str, Any], path: Path) -> None:
+    """Test error against the time of a step over the baseline's, a panel for each problem."""
+    figure = Figure(figsize=(7, 3.6 * len(_ABOUT)), layout="constrained")
+    ratio = {(row["problem"], row["way"]): row["times baseline"] for row in times["rows"]}
+    for axis, (problem, about) in zip(figure.subplots(len(_ABOUT)), _ABOUT.items(), strict=True):
+        for number, way in enumerate(WAYS):
+            one = found.get((problem, way))
+            if one is None or not math.isfinite(one.test_error):
+                continue
+            low, high = interval(list(one.test_errors.values()))
+            marker = "osD^v<>PX*hpd8"[number % 14]
+            bars = [[one.test_error - low], [high - one.test_error]]
+            axis.errorbar(ratio[problem, way], one.test_error, bars, fmt=marker, label=way, capsize=2)
+        axis.set(
+            title=about[0],
+            xscale="log",
+            yscale="log",
+            xlabel="time of a step over the baseline's",
+            ylabel="test error, %",
+        )
+        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(path, dpi=130)
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits, so that the records stay small."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+# Largest |W W^T - I| of what counts as orthogonal in float32.
+_EXACT = 1e-4
+_COLUMNS = (
+    "way",
+    "learning rate",
+    "test error, % (95% interval)",
+    "training loss",
+    "epochs to {:g}%",
+    "seconds to {:g}%",
+    "ms a step",
+    "step over baseline",
+    "bytes kept over baseline",
+    "largest orthogonality error",
+    "learning rates within 10% of the best",
+)
+_ABOUT = {
+    "mlp8": (
+        "MLP with 8 hidden layers, no normalization",
+        "100 ReLU units a layer; the seven square weights are orthogonal, the first layer (100 x 1024) is free, since "
+        "torch's maps of it take seconds a step. 12 epochs of 63 steps, batch 64.",
+    ),
+    "rows-5k": (
+        "RNN that reads an image row by row",
+        "The recurrent weight (64 x 64) is orthogonal. 10 epochs of 40 steps, batch 100.",
+    ),
+    "vgg-5k": (
+        "VGG-style network, no normalization",
+        "An eighth of VGG's width; the flattened kernel of every convolution but the first is orthogonal, its columns "
+        "where it is tall. 4 epochs of 125 steps, batch 32.",
+    ),
+}
+_HEAD = """# Which way to orthogonal weights?
+
+This page compares the ways to keep weights orthogonal on three networks: re-parametrization, optimization on the
+manifold, a penalty, and free weights. Use it to choose one, and to see what each costs.
+
+All ways train on 5,000 real MNIST digits (4,000 to train) with momentum 0.9 where the optimizer has it, and a
+learning rate that falls by a cosine. Peers run through their own public names. All start orthogonal, but for He
+initialization. The learning rates are a factor of three apart: one seed widens them until the best lies between
+two others, then five seeds run at the best and its neighbours. The best one has the lowest mean training loss,
+never the lowest test error.
+
+**lower** or higher: the test error is lower or higher than that of OLM by the exact sign-flip test on five paired
+seeds (5%, one-sided, no correction for the number of comparisons). Seconds to a test error are its epochs,
+interpolated, times the seconds of a step, which were measured alone on the machine.
+
+![Test error against the time of a step, for each way and network](ways.png)
+"""
+_TAIL = """## Limitations
+
+- The networks are small and the digits easy: read differences of a few tenths of a percent as noise.
+- "not run" stands where a run would take many minutes: `python -m benchmarks.ways --problem NAME --way WAY` runs it.
+- No run behind [the reproduction](../reproduction/README.md) is used again here: batch, schedule and momentum differ.
+- Free weights, the penalty and landing do not keep the constraint: the column of orthogonality errors says how far
+  they are from it.
+
+The records are {runs} runs ({hours:.1f} hours of one core, on a machine with other work). `python -m benchmarks.ways`
+runs them and resumes; `--times docs/bench` measures the steps; `--publish docs/bench` writes this page.
+"""

@@ -1,12 +1,18 @@
 """The benchmark of all ways: each trains, keeps what it promises, and a record is not made twice."""
 
+import gzip
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.ways import runs
+from benchmarks.ways import page, runs, summary, times
 from benchmarks.ways.problems import PROBLEMS, Task
 from benchmarks.ways.ways import WAYS
 
@@ -63,16 +69,110 @@ def test_a_record_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest
     assert made == [run]
 
 
-def test_rates_are_widened_until_the_best_is_inside():
-    def records(losses: dict[float, float]) -> list[dict[str, Any]]:
-        return [
-            {"lr": lr, "seed": seed, "epochs": [{"train_loss": loss}]}
-            for lr, loss in losses.items()
-            for seed in runs.SEEDS
-        ]
+def run_all(loss: Callable[[float], float]) -> list[dict[str, Any]]:
+    """The records of a way whose training loss depends on the learning rate alone."""
+    records: list[dict[str, Any]] = []
+    while missing := runs.next_runs("mlp8", "OLM", records):
+        records += [{"lr": run.lr, "seed": run.seed, "epochs": [{"train_loss": loss(run.lr)}]} for run in missing]
+    return records
 
-    losses = {0.01: 0.4, 0.03: 0.3, 0.1: 0.2, 0.3: 0.1}
-    assert len(runs.next_runs("mlp8", "OLM", [])) == len(runs.RATES) * len(runs.SEEDS)
-    assert {run.lr for run in runs.next_runs("mlp8", "OLM", records(losses))} == {0.9}
-    assert {run.lr for run in runs.next_runs("mlp8", "OLM", records({**losses, 0.01: 0.01}))} == {0.003}
-    assert runs.next_runs("mlp8", "OLM", records({**losses, 0.9: float("nan")})) == []
+
+@pytest.mark.parametrize("best", [1e-4, 3e-3, 0.01, 0.1, 0.3, 3.0])
+def test_the_best_learning_rate_and_its_neighbours_get_all_seeds_and_the_others_one(best: float):
+    records = run_all(lambda lr: abs(math.log(lr / best)))
+    seeds = Counter(record["lr"] for record in records)
+    place = runs.RATES.index(best)
+    near = runs.RATES[place - 1 : place + 2]
+    assert {lr for lr, count in seeds.items() if count == len(runs.SEEDS)} == set(near)
+    assert all(count == 1 for lr, count in seeds.items() if lr not in near)
+    assert seeds.keys() >= set(runs.SCANNED)
+
+
+def test_a_neighbour_that_turns_out_better_by_all_seeds_gets_its_own_neighbour():
+    def loss(lr: float, seed: int) -> float:
+        return abs(math.log(lr / (0.03 if seed == 0 else 0.1)))
+
+    records: list[dict[str, Any]] = []
+    while missing := runs.next_runs("mlp8", "OLM", records):
+        records += [{"lr": r.lr, "seed": r.seed, "epochs": [{"train_loss": loss(r.lr, r.seed)}]} for r in missing]
+    seeds = Counter(record["lr"] for record in records)
+    assert {lr for lr, count in seeds.items() if count == len(runs.SEEDS)} == {0.01, 0.03, 0.1, 0.3}
+
+
+def test_a_way_that_always_diverges_ends():
+    assert {record["lr"] for record in run_all(lambda _: math.nan)} <= set(runs.RATES)
+
+
+def test_a_loss_that_is_not_finite_ends_a_run():
+    lines = runs.train(runs.Run("mlp8", "plain, He initialization", 1e9, 0), PROBLEMS["mlp8"], tiny("mlp8"))
+    assert lines[-1]["train_loss"] == math.inf
+    assert len(lines) < PROBLEMS["mlp8"].epochs
+
+
+def record(way: str, seed: int, lr: float, loss: float, errors: Sequence[float]) -> dict[str, Any]:
+    epochs = [
+        {"train_loss": loss, "seconds": 1.0, "test_error": error, "orthogonality_error": 1e-7 * (n + 1)}
+        for n, error in enumerate(errors)
+    ]
+    return {"problem": "mlp8", "way": way, "lr": lr, "seed": seed, "epochs": epochs}
+
+
+# By hand: at 0.1 the loss is lowest, the errors end at 4 to 8, and pass 8 after 1.5 epochs at the earliest.
+RECORDS = [
+    *(record("OLM", seed, 0.1, 0.2, (10.0, 6.0, 4.0 + seed)) for seed in range(5)),
+    *(record("OLM", seed, 0.3, 0.5, (10.0, 6.0, 1.0)) for seed in range(5)),
+    record("OLM", 0, 0.03, 0.1, (10.0, 6.0, 6.5)),
+    *(record("StiefelSGD", seed, 0.1, 0.2, (9.0, 9.0, 3.0 + seed)) for seed in range(5)),
+]
+
+
+def test_a_summary_is_of_the_learning_rate_with_the_lowest_training_loss_that_all_seeds_ran():
+    one = summary.summaries(RECORDS)["mlp8", "OLM"]
+    assert (one.lr, one.test_error, one.train_loss) == (0.1, 6.0, 0.2)
+    assert one.orthogonality_error == pytest.approx(3e-7)
+    # 10, then 6: 8 is half-way through the second epoch.
+    assert one.epochs_to_target == pytest.approx(1.5)
+    assert one.good_rates == (0.03, 0.3)
+    assert not one.at_edge
+    assert summary.summaries(RECORDS)["mlp8", "StiefelSGD"].at_edge
+
+
+def test_the_verdict_is_that_of_paired_seeds():
+    found = summary.summaries(RECORDS)
+    assert summary.lower(found["mlp8", "StiefelSGD"], found["mlp8", "OLM"]).answer == "holds"
+    assert summary.lower(found["mlp8", "OLM"], found["mlp8", "StiefelSGD"]).answer == "does not hold"
+
+
+def test_the_page_is_the_same_from_packed_records_and_says_what_did_not_run(tmp_path: Path):
+    made, out = tmp_path / "runs" / "mlp8", tmp_path / "out"
+    made.mkdir(parents=True)
+    out.mkdir()
+    for number, one in enumerate(RECORDS):
+        (made / f"{number}.json").write_text(json.dumps(one))
+    row = {"seconds a step": 0.01, "times baseline": 2.0, "bytes kept over baseline": 1.0}
+    rows = [{"problem": problem, "way": way, **row} for problem in PROBLEMS for way in WAYS]
+    (out / "ways.json").write_text(json.dumps({"machine": {"threads": 1}, "rounds": 1, "rows": rows}))
+    text = page.publish(made.parent, out).read_text()
+    assert "| OLM | 0.1 | 6.0 (4.0 to 8.0) | 0.2 | 1.5 | 0.945 | 10 | 2.00 | 1.00 | 3.0e-07 | 0.03 to 0.3 |" in text
+    assert "| torch cayley | not run |" in text
+    assert page.write_page(out).read_text() == text
+
+
+def test_the_committed_page_is_that_of_the_committed_records(tmp_path: Path):
+    committed = Path(__file__).parents[2] / "docs" / "bench"
+    for name in ("ways.jsonl.gz", "ways.json"):
+        shutil.copy(committed / name, tmp_path)
+    assert page.write_page(tmp_path).read_text() == (committed / "ways.md").read_text()
+
+
+def test_no_best_learning_rate_of_the_committed_records_is_at_an_edge():
+    committed = Path(__file__).parents[2] / "docs" / "bench" / "ways.jsonl.gz"
+    records = [json.loads(line) for line in gzip.decompress(committed.read_bytes()).splitlines()]
+    assert [key for key, one in summary.summaries(records).items() if one.at_edge] == []
+
+
+def test_the_times_have_a_row_for_every_way():
+    rows = times.measure_times(1, ["rows-5k"])["rows"]
+    assert [row["way"] for row in rows] == list(WAYS)
+    assert all(row["seconds a step"] > 0 for row in rows)
+    assert {row["times baseline"] for row in rows if row["way"] == times.BASELINE} == {1.0}

@@ -131,7 +131,8 @@ def _draw(found: Mapping[tuple[str, str], Summary], times: Mapping[str, Any], pa
             xlabel="time of a step over the baseline's",
             ylabel="test error, %",
         )
-        axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=130)
 
 

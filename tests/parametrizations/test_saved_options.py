@@ -77,3 +77,23 @@ def test_no_key_shows_the_options():
     plain = {key for key in nn.Linear(8, 12).state_dict() if key != "weight"}
     layer = on.orthogonal_weight_norm(nn.Linear(8, 12))
     assert set(layer.state_dict()) == plain | {"parametrizations.weight.original"}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("options", [{}, {"use_trivialization": False}])
+def test_v_of_torchs_own_parametrization_is_refused(options: dict[str, bool], strict: bool):
+    other = nn.Sequential(torch.nn.utils.parametrizations.orthogonal(nn.Linear(8, 8), "weight", **options))
+    ours = nn.Sequential(on.orthogonal_weight_norm(nn.Linear(8, 8)))
+    with pytest.raises(RuntimeError, match=r"0\.weight .*remove_parametrizations"):
+        ours.load_state_dict(other.state_dict(), strict=strict)
+    # The cure.
+    torch.nn.utils.parametrize.remove_parametrizations(other[0], "weight")
+    ours.load_state_dict(other.state_dict())
+    torch.testing.assert_close(ours[0].weight, other[0].weight, rtol=0, atol=1e-5)
+
+
+def test_v_of_ours_loads_without_the_data_beside_the_tensors():
+    model = nn.Sequential(on.orthogonal_weight_norm(nn.Linear(8, 6)))
+    other = nn.Sequential(on.orthogonal_weight_norm(nn.Linear(8, 6)))
+    other.load_state_dict(dict(model.state_dict()))
+    assert torch.equal(other[0].weight, model[0].weight)

@@ -10,6 +10,7 @@ from orthonorm.functional._groups import runs_of_equal_size
 __all__ = [
     "groups_in_words",
     "note_options",
+    "of_another_parametrization",
     "options_in_words",
     "saved_rows",
     "sizes_in_words",
@@ -48,6 +49,14 @@ def warn_of_other_options(metadata: dict[str, Any], options: str, key: str) -> N
             "Convert the model with the options it was trained with, unless V is to be a new start.",
             stacklevel=2,
         )
+
+
+def of_another_parametrization(metadata: Mapping[str, Any]) -> bool:
+    """Say whether data of the module at our place was written by another one, as torch's own `orthogonal`.
+
+    Its unconstrained parameter has the key of V. Files without such data, as safetensors, cannot be told apart.
+    """
+    return bool(metadata) and _NAME not in metadata
 
 
 def sizes_in_words(sizes: tuple[int, ...], part: str = "group", line: str = "row") -> str:

@@ -20,7 +20,13 @@ from orthonorm.functional._rows import as_rows, from_rows
 from ._arguments import check_stack, check_weight, refuse_sharded
 from ._initial_scale import initial_scale
 from ._options import Options, split_rows
-from ._saved_options import groups_in_words, note_options, options_in_words, warn_of_other_options
+from ._saved_options import (
+    groups_in_words,
+    note_options,
+    of_another_parametrization,
+    options_in_words,
+    warn_of_other_options,
+)
 from .caching._cache import look_up
 from .caching._repeated_reads import RepeatedReads
 
@@ -274,11 +280,15 @@ class OrthogonalWeightNorm(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         note_options(destination, prefix, self._options_in_words(), self._rows_to_note())
 
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest, **named)
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
         key = prefix.replace("parametrizations.", "").removesuffix(".0.")
+        if of_another_parametrization(local_metadata):
+            errors: list[str] = rest[-1]
+            errors.append(
+                f"{key} was saved under another parametrization, whose unconstrained parameter is not V. In the model "
+                f"that saved it call torch.nn.utils.parametrize.remove_parametrizations, and load that model's weights."
+            )
         warn_of_other_options(local_metadata, self._options_in_words(), key)
 
     def extra_repr(self) -> str:

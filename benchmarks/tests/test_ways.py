@@ -16,7 +16,7 @@ from benchmarks.ways import page, runs, summary, times
 from benchmarks.ways.problems import PROBLEMS, Task
 from benchmarks.ways.ways import WAYS
 
-FREE = {"plain, orthogonal initialization", "plain, He initialization", "soft penalty", "Landing"}
+FREE = {"plain, orthogonal initialization", "plain, He initialization", "soft penalty", "torch Muon, free weights", "Landing"}
 
 
 def tiny(problem: str) -> Task:

@@ -17,7 +17,7 @@ __all__ = ["BASELINE", "measure_times"]
 BASELINE = "plain, orthogonal initialization"
 
 
-def measure_times(rounds: int = 5, names: list[str] | None = None) -> dict[str, Any]:
+def measure_times(rounds: int = 11, names: list[str] | None = None) -> dict[str, Any]:
     """Return a row for each problem and way: seconds of a step, and both figures over the baseline's."""
     rows = [row for name in names or PROBLEMS for row in _rows(name, PROBLEMS[name], load(PROBLEMS[name]), rounds)]
     return {"benchmark": "ways", "machine": machine(torch.device("cpu")), "rounds": rounds, "rows": rows}

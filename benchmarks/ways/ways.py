@@ -143,18 +143,17 @@ def _geoopt(optimizer: str) -> Way:
 
 
 def _muon(model: nn.Module, targets: list[Target], lr: float) -> Training:
-    """Free weights by torch's Muon, which takes matrices only; the other parameters by SGD at the same learning rate."""
+    """Free weights by torch's Muon, which takes matrices only; the others by SGD at the same learning rate."""
     from torch.optim import Muon  # since torch 2.9
 
+    weights: list[Any] = []
     for module, name in targets:
-        shape = module.get_parameter(name).shape
-        if len(shape) > 2:
-            parametrize.register_parametrization(module, name, _Kernel(shape, False, back=True), unsafe=True)
-    weights = [
-        getattr(module, "parametrizations")[name].original if parametrize.is_parametrized(module, name) else weight
-        for module, name in targets
-        for weight in [getattr(module, name)]
-    ]
+        weight = module.get_parameter(name)
+        if weight.ndim > 2:
+            kernel = _Kernel(weight.shape, False, back=True)
+            parametrize.register_parametrization(module, name, kernel, unsafe=True)
+            weight = next(module.parametrizations.parameters())
+        weights.append(weight)
     held = set(map(id, weights))
     rest = [param for param in model.parameters() if id(param) not in held]
     # Its own default is a weight decay of 0.1, which no other way has.

@@ -50,7 +50,7 @@ def page_text(found: Mapping[tuple[str, str], Summary], records: Records, times:
     for problem, about in _ABOUT.items():
         own = found.get((problem, OURS))
         lines += [f"## {about[0]}", "", *about[1:], ""]
-        columns = list(_COLUMNS)
+        columns: list[str] = list(_COLUMNS)
         columns[4] = columns[4].format(TARGETS[problem])
         columns[5] = columns[5].format(TARGETS[problem])
         lines += ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]

@@ -146,14 +146,14 @@ def _muon(model: nn.Module, targets: list[Target], lr: float) -> Training:
     """Free weights by torch's Muon, which takes matrices only; the others by SGD at the same learning rate."""
     from torch.optim import Muon  # since torch 2.9
 
-    weights: list[Any] = []
+    weights: list[nn.Parameter] = []
     for module, name in targets:
-        weight = module.get_parameter(name)
-        if weight.ndim > 2:
-            kernel = _Kernel(weight.shape, False, back=True)
-            parametrize.register_parametrization(module, name, kernel, unsafe=True)
-            weight = next(module.parametrizations.parameters())
-        weights.append(weight)
+        shape = module.get_parameter(name).shape
+        if len(shape) == 2:
+            weights.append(module.get_parameter(name))
+        else:
+            parametrize.register_parametrization(module, name, _Kernel(shape, False, back=True), unsafe=True)
+            weights.append(module.get_parameter(f"parametrizations.{name}.original"))
     held = set(map(id, weights))
     rest = [param for param in model.parameters() if id(param) not in held]
     # Its own default is a weight decay of 0.1, which no other way has.

@@ -163,7 +163,7 @@ def test_the_page_is_the_same_from_packed_records_and_says_what_did_not_run(tmp_
         (made / f"{number}.json").write_text(json.dumps(one))
     row = {"seconds a step": 0.01, "times baseline": 2.0, "bytes kept over baseline": 1.0}
     rows = [{"problem": problem, "way": way, **row} for problem in PROBLEMS for way in WAYS]
-    (out / "ways.json").write_text(json.dumps({"machine": {"threads": 1}, "rounds": 1, "rows": rows}))
+    (out / "ways.json").write_text(json.dumps({"machine": {"threads": 1}, "rounds": 1, "load": 0.1, "rows": rows}))
     text = page.publish(made.parent, out).read_text()
     assert "| OLM | 0.1 | 6.0 (4.0 to 8.0) | 0.2 | 1.5 | 0.945 | 10 | 2.00 | 1.00 | 3.0e-07 | 0.03 to 0.3 |" in text
     assert "| torch cayley | not run |" in text

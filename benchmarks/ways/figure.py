@@ -19,10 +19,11 @@ _FREE, _PARAMETRIZED, _MANIFOLD = "#555555", "#0072b2", "#d55e00"
 def draw(found: Mapping[tuple[str, str], Summary], titles: Mapping[str, str], path: Path) -> None:
     """Draw the test error of every way that ran, a panel for each problem on which one did."""
     panels = [problem for problem in titles if any(problem == key[0] for key in found)]
-    figure = Figure(figsize=(8, 0.3 * len(WAYS) * max(len(panels), 1) + 1), layout="constrained", facecolor="white")
-    axes = figure.subplots(max(len(panels), 1), squeeze=False)[:, 0]
-    for axis, problem in zip(axes, panels, strict=False):
-        shown = [way for way in WAYS if (problem, way) in found]
+    ways = [[way for way in WAYS if (problem, way) in found] for problem in panels]
+    heights = [len(shown) + 2 for shown in ways]
+    figure = Figure(figsize=(8, 0.3 * sum(heights) + 1), layout="constrained", facecolor="white")
+    axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axis, problem, shown in zip(axes, panels, ways, strict=True):
         for height, way in enumerate(reversed(shown)):
             one = found[problem, way]
             low, high = interval(list(one.test_errors.values()))

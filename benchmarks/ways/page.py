@@ -46,7 +46,8 @@ def page_text(found: Mapping[tuple[str, str], Summary], records: Records, times:
     """The page as Markdown."""
     measured = {(row["problem"], row["way"]): row for row in times["rows"]}
     machine = ", ".join(f"{key} {value}" for key, value in times["machine"].items())
-    lines = [_HEAD, f"Times: {machine}; medians of {times['rounds']} interleaved rounds.", ""]
+    busy = _BUSY if times["load"] > _IDLE else ""
+    lines = [_HEAD, f"Times: {machine}; medians of {times['rounds']} interleaved rounds.{busy}", ""]
     for problem, about in _ABOUT.items():
         own = found.get((problem, OURS))
         lines += [f"## {about[0]}", "", *about[1:], ""]
@@ -111,6 +112,9 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
+# Programs that ran on each core, on average, before the times were measured; and what is said of more.
+_IDLE = 0.25
+_BUSY = " **Other programs ran beside: take these times, and the ratios of them, as rough.**"
 # Runs of a way on a problem: one at each of some six learning rates, four seeds more at three of them.
 _RUNS = 18
 _COLUMNS = (
@@ -155,7 +159,7 @@ never the lowest test error.
 
 **lower** or higher: the test error is lower or higher than that of OLM by the exact sign-flip test on five paired
 seeds (5%, one-sided, no correction for the number of comparisons). Seconds to a test error are its epochs,
-interpolated, times the seconds of a step, which were measured alone on the machine.
+interpolated, times the seconds of a step, which were measured apart from the training, all ways by turns.
 
 The range of learning rates is of those whose mean test error is at most 1.1 times that of the chosen one; outside
 the best and its neighbours it rests on one seed. Bytes kept are those that autograd keeps for the backward pass; an

@@ -178,6 +178,6 @@ _TAIL = """## Limitations
   they are from it.
 
 The records are {runs} runs ({hours:.1f} hours of one core, on a machine with other work). `python -m benchmarks.ways`
-runs them and resumes: by the times of the steps all of them take about {full:.1f} hours of one idle core. `--times
-docs/bench` measures the steps; `--publish docs/bench` writes this page.
+runs them and resumes: by the times of the steps above all of them take about {full:.1f} hours of one idle core.
+`--times docs/bench` measures the steps; `--publish docs/bench` writes this page.
 """

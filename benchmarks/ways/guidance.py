@@ -11,8 +11,8 @@ from .ways import WAYS
 __all__ = ["OURS", "guidance"]
 
 OURS = "OLM"
-# Largest |W W^T - I| of what counts as orthogonal in float32.
-_EXACT = 1e-4
+# Largest |W W^T - I| of what counts as orthogonal in float32: it passes the exact ways, and not landing.
+_EXACT = 1e-5
 # Share of OLM's step below which a step counts as shorter: less is noise of the times.
 _QUICKER = 0.9
 

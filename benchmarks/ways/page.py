@@ -7,17 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from orthonorm_paper.reports.claims.rule import FAILS, HOLDS, Verdict, interval
 
+from .figure import draw
+from .guidance import OURS, guidance
 from .problems import PROBLEMS
 from .summary import TARGETS, Records, Summary, lower, summaries
 from .ways import WAYS
 
-__all__ = ["OURS", "page_text", "publish", "read_records", "write_page"]
-
-OURS = "OLM"
+__all__ = ["page_text", "publish", "read_records", "write_page"]
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
@@ -40,7 +38,7 @@ def write_page(out: Path) -> Path:
     found = summaries(records)
     page = out / "ways.md"
     page.write_text(page_text(found, records, times))
-    _draw(found, times, out / "ways.png")
+    draw(found, {problem: about[0] for problem, about in _ABOUT.items()}, out / "ways.png")
     return page
 
 
@@ -48,20 +46,32 @@ def page_text(found: Mapping[tuple[str, str], Summary], records: Records, times:
     """The page as Markdown."""
     measured = {(row["problem"], row["way"]): row for row in times["rows"]}
     machine = ", ".join(f"{key} {value}" for key, value in times["machine"].items())
-    lines = [_HEAD, f"Times: {machine}; medians of {times['rounds']} interleaved rounds.", ""]
+    busy = _BUSY if times["load"] > _IDLE else ""
+    lines = [_HEAD, f"Times: {machine}; medians of {times['rounds']} interleaved rounds.{busy}", ""]
     for problem, about in _ABOUT.items():
         own = found.get((problem, OURS))
         lines += [f"## {about[0]}", "", *about[1:], ""]
-        columns = list(_COLUMNS)
+        columns: list[str] = list(_COLUMNS)
         columns[4] = columns[4].format(TARGETS[problem])
         columns[5] = columns[5].format(TARGETS[problem])
         lines += ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
         lines += [_row(way, found.get((problem, way)), own, measured[problem, way], problem) for way in WAYS]
-        lines += ["", *_losses(problem, found, measured), ""]
+        lines += [""]
     seconds = sum(
         epoch["seconds"] for record in records for epoch in record["epochs"] if math.isfinite(epoch["seconds"])
     )
-    return "\n".join([*lines, _TAIL.format(runs=len(records), hours=seconds / 3600)])
+    lines += guidance(found, measured, {problem: about[0] for problem, about in _ABOUT.items()})
+    full = sum(row["seconds a step"] * _steps(problem) * _RUNS for (problem, _), row in measured.items())
+    return "\n".join([*lines, _TAIL.format(runs=len(records), hours=seconds / 3600, full=full / 3600)])
+
+
+def _steps(problem: str) -> int:
+    """Steps of a run; every data set has 4,000 images to train on."""
+    return PROBLEMS[problem].epochs * _epoch(problem)
+
+
+def _epoch(problem: str) -> int:
+    return math.ceil(4000 / PROBLEMS[problem].batch_size)
 
 
 def _row(way: str, one: Summary | None, own: Summary | None, time: Mapping[str, Any], problem: str) -> str:
@@ -73,8 +83,7 @@ def _row(way: str, one: Summary | None, own: Summary | None, time: Mapping[str, 
     if one is None:
         return "| " + " | ".join([way, "not run", "-", "-", "-", "-", *cost, "-", "-"]) + " |"
     low, high = interval(list(one.test_errors.values()))
-    steps = math.ceil(4000 / PROBLEMS[problem].batch_size)
-    seconds = one.epochs_to_target * steps * time["seconds a step"]
+    seconds = one.epochs_to_target * _epoch(problem) * time["seconds a step"]
     verdict = "" if own is None or way == OURS else _verdict(lower(one, own))
     cells = [
         way,
@@ -94,48 +103,6 @@ def _verdict(verdict: Verdict) -> str:
     return {HOLDS: ", **lower**", FAILS: ", higher"}.get(verdict.answer, "")
 
 
-def _losses(
-    problem: str, found: Mapping[tuple[str, str], Summary], measured: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> list[str]:
-    """Where OLM loses: ways with a lower error by the rule, and exact ways whose step is shorter."""
-    own = found.get((problem, OURS))
-    if own is None:
-        return []
-    better = [way for way in WAYS if (one := found.get((problem, way))) and lower(one, own).answer == HOLDS]
-    seconds = {way: measured[problem, way]["seconds a step"] for way in WAYS}
-    exact = [w for w in WAYS if (one := found.get((problem, w))) and one.orthogonality_error < _EXACT]
-    quicker = [way for way in exact if seconds[way] < seconds[OURS]]
-    return [
-        f"- Lower test error than OLM, by the rule: {', '.join(better) or 'none'}.",
-        f"- Orthogonal to {_EXACT:g} and a shorter step than OLM: {', '.join(quicker) or 'none'}.",
-    ]
-
-
-def _draw(found: Mapping[tuple[str, str], Summary], times: Mapping[str, Any], path: Path) -> None:
-    """Test error against the time of a step over the baseline's, a panel for each problem."""
-    figure = Figure(figsize=(7, 3.6 * len(_ABOUT)), layout="constrained")
-    ratio = {(row["problem"], row["way"]): row["times baseline"] for row in times["rows"]}
-    for axis, (problem, about) in zip(figure.subplots(len(_ABOUT)), _ABOUT.items(), strict=True):
-        for number, way in enumerate(WAYS):
-            one = found.get((problem, way))
-            if one is None or not math.isfinite(one.test_error):
-                continue
-            low, high = interval(list(one.test_errors.values()))
-            marker = "osD^v<>PX*hpd8"[number % 14]
-            bars = [[one.test_error - low], [high - one.test_error]]
-            axis.errorbar(ratio[problem, way], one.test_error, bars, fmt=marker, label=way, capsize=2)
-        axis.set(
-            title=about[0],
-            xscale="log",
-            yscale="log",
-            xlabel="time of a step over the baseline's",
-            ylabel="test error, %",
-        )
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(path, dpi=130)
-
-
 def _rounded(value: Any) -> Any:
     """Six digits, so that the records stay small."""
     if isinstance(value, float):
@@ -145,8 +112,11 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
-# Largest |W W^T - I| of what counts as orthogonal in float32.
-_EXACT = 1e-4
+# Programs that ran on each core, on average, before the times were measured; and what is said of more.
+_IDLE = 0.25
+_BUSY = " **Other programs ran beside: take these times, and the ratios of them, as rough.**"
+# Runs of a way on a problem: one at each of some six learning rates, four seeds more at three of them.
+_RUNS = 18
 _COLUMNS = (
     "way",
     "learning rate",
@@ -189,18 +159,25 @@ never the lowest test error.
 
 **lower** or higher: the test error is lower or higher than that of OLM by the exact sign-flip test on five paired
 seeds (5%, one-sided, no correction for the number of comparisons). Seconds to a test error are its epochs,
-interpolated, times the seconds of a step, which were measured alone on the machine.
+interpolated, times the seconds of a step, which were measured apart from the training, all ways by turns.
 
-![Test error against the time of a step, for each way and network](ways.png)
+The range of learning rates is of those whose mean test error is at most 1.1 times that of the chosen one; outside
+the best and its neighbours it rests on one seed. Bytes kept are those that autograd keeps for the backward pass; an
+Adam or Riemannian Adam also keeps two buffers a weight, where momentum keeps one.
+
+![Test error of each way on each network, with 95% intervals](ways.png)
 """
 _TAIL = """## Limitations
 
 - The networks are small and the digits easy: read differences of a few tenths of a percent as noise.
-- "not run" stands where a run would take many minutes: `python -m benchmarks.ways --problem NAME --way WAY` runs it.
+- "not run" stands where runs are missing: `python -m benchmarks.ways --problem NAME --way WAY` runs or finishes them.
+- The penalty's coefficient (0.1), the momentum and the other options are not tuned, for no way. torch's Muon moves the
+  weights that the other ways keep orthogonal, as flattened kernels and without weight decay, and SGD the rest.
 - No run behind [the reproduction](../reproduction/README.md) is used again here: batch, schedule and momentum differ.
 - Free weights, the penalty and landing do not keep the constraint: the column of orthogonality errors says how far
   they are from it.
 
 The records are {runs} runs ({hours:.1f} hours of one core, on a machine with other work). `python -m benchmarks.ways`
-runs them and resumes; `--times docs/bench` measures the steps; `--publish docs/bench` writes this page.
+runs them and resumes: by the times of the steps above all of them take about {full:.1f} hours of one idle core.
+`--times docs/bench` measures the steps; `--publish docs/bench` writes this page.
 """

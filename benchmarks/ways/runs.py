@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ __all__ = ["RATES", "SCANNED", "SEEDS", "Run", "finish", "next_runs", "train"]
 SEEDS = (0, 1, 2, 3, 4)
 RATES = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 3))
 SCANNED = (0.01, 0.03, 0.1, 0.3)
-_DIVERGED = dict.fromkeys(("train_loss", "seconds", "test_error", "orthogonality_error"), math.inf)
+_DIVERGED: dict[str, float] = dict.fromkeys(("train_loss", "seconds", "test_error", "orthogonality_error"), math.inf)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _measure(model: nn.Module, targets: list[Target], task: Task, scale: float) 
     return {"test_error": 100 * wrong / len(task.test_y), "orthogonality_error": worst}
 
 
-def next_runs(problem: str, way: str, records: Iterable[dict[str, Any]]) -> list[Run]:
+def next_runs(problem: str, way: str, records: Iterable[Mapping[str, Any]]) -> list[Run]:
     """The runs that are missing next, until the best learning rate has neighbours, all with five seeds.
 
     First one seed runs at ``SCANNED``, and beside the best of them until it lies between two others. Then all seeds run

@@ -10,7 +10,7 @@ from typing import Any
 from orthonorm_paper.reports.claims.rule import SeedAnswer, Verdict, decide
 from orthonorm_paper.reports.figures.mean_curves import epochs_to
 
-from .runs import SEEDS
+from .runs import RATES, SEEDS, next_runs
 
 __all__ = ["TARGETS", "Records", "Summary", "lower", "summaries"]
 
@@ -41,14 +41,14 @@ class Summary:
 
 
 def summaries(records: Records) -> dict[tuple[str, str], Summary]:
-    """Every way that all seeds ran on a problem."""
+    """Every way on a problem of which no run is missing: one that is half tuned would be compared unfairly."""
     by: dict[tuple[str, str], dict[float, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         by[record["problem"], record["way"]][record["lr"]].append(record)
     found = {}
     for (problem, way), tried in by.items():
-        whole = {lr: runs for lr, runs in tried.items() if {run["seed"] for run in runs} == set(SEEDS)}
-        if whole:
+        if not next_runs(problem, way, [run for runs in tried.values() for run in runs]):
+            whole = {lr: runs for lr, runs in tried.items() if {run["seed"] for run in runs} == set(SEEDS)}
             found[problem, way] = _summary(problem, way, tried, whole)
     return found
 
@@ -75,7 +75,7 @@ def _summary(
             epochs_to([epoch["test_error"] for epoch in run["epochs"]], TARGETS[problem]) for run in runs
         ),
         good_rates=(min(good), max(good)),
-        at_edge=best in (min(tried), max(tried)),
+        at_edge=best in (RATES[0], RATES[-1]),
     )
 
 

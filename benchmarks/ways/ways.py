@@ -142,6 +142,24 @@ def _geoopt(optimizer: str) -> Way:
     return way
 
 
+def _muon(model: nn.Module, targets: list[Target], lr: float) -> Training:
+    """Free weights by torch's Muon, which takes matrices only; the others by SGD at the same learning rate."""
+    from torch.optim import Muon  # since torch 2.9
+
+    weights: list[nn.Parameter] = []
+    for module, name in targets:
+        shape = module.get_parameter(name).shape
+        if len(shape) == 2:
+            weights.append(module.get_parameter(name))
+        else:
+            parametrize.register_parametrization(module, name, _Kernel(shape, False, back=True), unsafe=True)
+            weights.append(module.get_parameter(f"parametrizations.{name}.original"))
+    held = set(map(id, weights))
+    rest = [param for param in model.parameters() if id(param) not in held]
+    # Its own default is a weight decay of 0.1, which no other way has.
+    return Training([Muon(weights, lr, weight_decay=0.0, momentum=MOMENTUM), SGD(rest, lr, MOMENTUM)])
+
+
 def _ours(cls: type[Optimizer], **options: Any) -> Way:
     def way(model: nn.Module, targets: list[Target], lr: float) -> Training:
         _orthonormal(targets)
@@ -156,6 +174,7 @@ def _ours(cls: type[Optimizer], **options: Any) -> Way:
 WAYS: dict[str, Way] = {
     "plain, orthogonal initialization": _free,
     "plain, He initialization": _he,
+    "torch Muon, free weights": _muon,
     "soft penalty": _penalty,
     "OLM": _olm(),
     "OLM, scale 1.414": _olm(1.414),

@@ -14,9 +14,9 @@ from surgery.table import SECTIONS  # noqa: E402
 
 HEAD = """# Other code and a computed weight
 
-Look here before you let another library assign, share, prune, fuse or quantize the weight of a converted layer.
-`layer.weight` is computed from `V`. Code that means to replace it has to be told where `V` is, or to work on a folded
-model. A write into the computed tensor itself is lost without an error, since torch shows it to nobody.
+Look here before you let other code assign, share, prune, fuse or quantize the weight of a converted layer.
+`layer.weight` is computed from `V`, so such code must change `V` or work on a folded model. A write into the computed
+tensor is lost without an error, because torch offers no way to detect it.
 
 Each row is a test (`tests/surgery`), which compares weights and gradients with float64 arithmetic, or asks for the
 error and then follows the cure. This page is written by `python tools/surgery_table.py`. Do not edit it by hand.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import orthonorm as on
+import orthonorm.distributed
 
 pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,10 @@ def functions(file: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize(("prefix", "module"), [("orthonorm", on), ("orthonorm.functional", on.functional)])
+@pytest.mark.parametrize(
+    ("prefix", "module"),
+    [("orthonorm", on), ("orthonorm.functional", on.functional), ("orthonorm.distributed", orthonorm.distributed)],
+)
 def test_the_reference_has_every_public_name(prefix: str, module: object):
     source = Path(str(getattr(module, "__file__", ""))).read_text()
     public = set(re.findall(r"^from \.\w+ import \w+ as (\w+)$", source, re.MULTILINE))

@@ -11,24 +11,29 @@ Decision = Literal["converted", "left", "refused", "orthogonal"]
 
 @dataclass(frozen=True)
 class PlannedWeight:
-    """What a conversion does with one weight, and why."""
+    """What a conversion does with one weight, and why.
+
+    Attributes:
+        name: key in the plain model's `state_dict`.
+        layer: class of the layer that holds it.
+        shape: shape of the tensor.
+        decision: `"converted"`, `"left"` as it is, `"orthogonal"` already, or `"refused"`: then
+            `orthogonalize_` raises the error that `why` holds.
+        groups: the groups of rows in words; empty if it stays plain.
+        operations: operations of its transformation in each training step, forward and backward, whatever the
+            batch size.
+        why: the reason for the decision.
+        tied_to: the first weight of the model that shares its tensor; empty if there is none before it.
+    """
 
     name: str
-    """Key in the plain model's `state_dict`."""
     layer: str
-    """Class of the layer that holds it."""
     shape: tuple[int, ...]
     decision: Decision
-    """`"converted"`, `"left"` as it is, `"orthogonal"` already, or `"refused"`: then `orthogonalize_` raises the error
-    that `why` holds."""
     groups: str
-    """The groups of rows in words; empty if it stays plain."""
     operations: int
-    """Operations of its transformation in each training step, forward and backward, whatever the batch size."""
     why: str
-    """The reason for the decision."""
     tied_to: str = ""
-    """The first weight of the model that shares its tensor; empty if there is none before it."""
 
     @property
     def numel(self) -> int:
@@ -38,10 +43,14 @@ class PlannedWeight:
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """What `orthogonalize_` does with each weight of a model; prints as a table."""
+    """What `orthogonalize_` does with each weight of a model; prints as a table.
+
+    Attributes:
+        weights: the tensors of two or more dimensions, in the order of the model. Tied ones stand once for each
+            layer.
+    """
 
     weights: tuple[PlannedWeight, ...]
-    """The tensors of two or more dimensions, in the order of the model. Tied ones stand once for each layer."""
 
     @property
     def converted(self) -> tuple[PlannedWeight, ...]:

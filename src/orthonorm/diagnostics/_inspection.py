@@ -68,27 +68,34 @@ def _errors_on_manifold(optimizer: torch.optim.Optimizer) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One orthogonal weight in numbers: what it is and how it fares."""
+    """One orthogonal weight in numbers: what it is and how it fares.
+
+    Attributes:
+        weight: key in the plain model's `state_dict`.
+        shape: shape of the weight.
+        groups: number of rows of each group, over all groups of a convolution; of columns, with `columns`.
+        columns: whether columns are orthonormal and not rows: `tall="columns"` on a weight of more rows than
+            columns.
+        error: largest |W W^T - I| over the groups, before the scale and any parametrization behind the
+            library's.
+        condition_number: largest condition number of V over the groups, after centring; above 2e6 W has lost a
+            direction.
+        v_norm: |V|, the root mean square of the norms of V's rows: the effective learning rate of W is `lr /
+            v_norm**2` with SGD and `lr / v_norm` with Adam and AdamW.
+        w_norm: largest singular value of the whole flattened weight, scale included (of a convolution's groups,
+            the largest): 1 for one group without a scale, up to the square root of k for k groups.
+        scale: the smallest and the largest scale; None without one.
+    """
 
     weight: str
-    """Key in the plain model's `state_dict`."""
     shape: tuple[int, ...]
     groups: tuple[int, ...]
-    """Number of rows of each group, over all groups of a convolution; of columns, with `columns`."""
     columns: bool
-    """Whether columns are orthonormal and not rows: `tall="columns"` on a weight of more rows than columns."""
     error: float
-    """Largest |W W^T - I| over the groups, before the scale and any parametrization behind the library's."""
     condition_number: float
-    """Largest condition number of V over the groups, after centring; above 2e6 W has lost a direction."""
     v_norm: float
-    """|V|, the root mean square of the norms of V's rows: the effective learning rate of W is `lr / v_norm**2` with SGD
-    and `lr / v_norm` with Adam and AdamW."""
     w_norm: float
-    """Largest singular value of the whole flattened weight, scale included (of a convolution's groups, the largest):
-    1 for one group without a scale, up to the square root of k for k groups."""
     scale: tuple[float, float] | None
-    """The smallest and the largest scale; None without one."""
 
 
 _HEADINGS = ("weight", "shape", "groups", "error", "cond(V)", "|V|", "norm(W)", "scale")
@@ -100,11 +107,16 @@ norm(W): largest singular value of the whole W
 
 @dataclass(frozen=True)
 class Inspection:
-    """The reports of a model's orthogonal weights; prints as a table."""
+    """The reports of a model's orthogonal weights; prints as a table.
+
+    Attributes:
+        layers: one report for each orthogonal weight, in the order of the model.
+        note: what was assumed, where a file does not say it; which weights another parametrization changes
+            further.
+    """
 
     layers: tuple[LayerReport, ...]
     note: str = ""
-    """What was assumed, where a file does not say it; which weights another parametrization changes further."""
 
     def __str__(self) -> str:
         """Return the table, one row a weight, what its columns mean, and the note below it."""

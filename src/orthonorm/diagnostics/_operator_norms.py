@@ -23,19 +23,22 @@ _Shapes = tuple[torch.Size, torch.Size]
 
 @dataclass(frozen=True)
 class LayerOperator:
-    """The norm of one layer as an operator on inputs of the size that it was given."""
+    """The norm of one layer as an operator on inputs of the size that it was given.
+
+    Attributes:
+        layer: fully qualified name of the layer.
+        lower: the norm is at least this.
+        upper: the norm is at most this; equal to `lower` where it is known exactly.
+        smallest: smallest singular value, where the spectrum is known (Linear, circular padding).
+        how: how it was found: `"svd"`, `"fft"`, or `"power iteration and bound"`; `"empty"` for a weight
+            without entries; `"not finite"` where the weight is not, and the bounds are NaN.
+    """
 
     layer: str
-    """Fully qualified name of the layer."""
     lower: float
-    """The norm is at least this."""
     upper: float
-    """The norm is at most this; equal to `lower` where it is known exactly."""
     smallest: float | None
-    """Smallest singular value, where the spectrum is known (Linear, circular padding)."""
     how: str
-    """How it was found: `"svd"`, `"fft"`, or `"power iteration and bound"`; `"empty"` for a weight without entries;
-    `"not finite"` where the weight is not, and the bounds are NaN."""
 
 
 def operator_norms(

@@ -17,18 +17,21 @@ __all__ = ["LayerSignal", "signal_propagation"]
 
 @dataclass(frozen=True)
 class LayerSignal:
-    """What one layer does to a batch and to its gradient."""
+    """What one layer does to a batch and to its gradient.
+
+    Attributes:
+        layer: fully qualified name of the layer.
+        mean: root mean square over channels of the mean of the output s.
+        covariance: eigenvalues of the covariance of s over samples and positions, the largest first.
+        forward_ratio: |s| / |x| over the batch, the bias taken off s.
+        gradient_ratio: |dL/dx| / |dL/ds| over the batch; NaN where no gradient reaches the layer.
+    """
 
     layer: str
-    """Fully qualified name of the layer."""
     mean: float
-    """Root mean square over channels of the mean of the output s."""
     covariance: Float[Tensor, " n"]
-    """Eigenvalues of the covariance of s over samples and positions, the largest first."""
     forward_ratio: float
-    """|s| / |x| over the batch, the bias taken off s."""
     gradient_ratio: float
-    """|dL/dx| / |dL/ds| over the batch; NaN where no gradient reaches the layer."""
 
 
 def signal_propagation(

@@ -27,25 +27,29 @@ SETUPS = ("divide", "shard")
 
 @dataclass(frozen=True)
 class Plan:
-    """What each of some ranks does in a step; prints as a summary."""
+    """What each of some ranks does in a step; prints as a summary.
+
+    Attributes:
+        setup: `"divide"` (`divide_`) or `"shard"` (`shard_`).
+        weights: number of orthogonal weights.
+        groups: groups of rows: the pieces of work that can be shared out.
+        single: operations of the transformation in one process, forward and backward.
+        operations: those of each rank.
+        sent: bytes that each rank sends.
+        collectives: collectives a step.
+        cut: groups of rows that a border between two ranks' shards cuts.
+        gradient: bytes that a rank sends in data parallel training for the gradients of these weights anyhow.
+    """
 
     setup: str
-    """`"divide"` (`divide_`) or `"shard"` (`shard_`)."""
     weights: int
     groups: int
-    """Groups of rows: the pieces of work that can be shared out."""
     single: int
-    """Operations of the transformation in one process, forward and backward."""
     operations: tuple[int, ...]
-    """Those of each rank."""
     sent: tuple[int, ...]
-    """Bytes that each rank sends."""
     collectives: int
-    """Collectives a step."""
     cut: int
-    """Groups of rows that a border between two ranks' shards cuts."""
     gradient: int
-    """Bytes that a rank sends in data parallel training for the gradients of these weights anyhow."""
 
     @property
     def share(self) -> float:

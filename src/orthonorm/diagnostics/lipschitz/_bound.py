@@ -26,26 +26,32 @@ _RULES = dict([*LAYER_RULES, *POOLING_RULES])
 
 @dataclass(frozen=True)
 class LayerBound:
-    """An upper bound of the Lipschitz constant of one step of a network."""
+    """An upper bound of the Lipschitz constant of one step of a network.
+
+    Attributes:
+        layer: fully qualified name.
+        kind: name of its class.
+        bound: its Lipschitz constant is at most this; NaN where the weight is not finite.
+        how: how it was found.
+    """
 
     layer: str
-    """Fully qualified name."""
     kind: str
-    """Name of its class."""
     bound: float
-    """Its Lipschitz constant is at most this; NaN where the weight is not finite."""
     how: str
-    """How it was found."""
 
 
 @dataclass(frozen=True)
 class LipschitzBound:
-    """An upper bound of a network's Lipschitz constant, and of its steps'; prints as a table."""
+    """An upper bound of a network's Lipschitz constant, and of its steps'; prints as a table.
+
+    Attributes:
+        bound: the network's Lipschitz constant is at most this: the product of the steps', rounded up.
+        layers: in the order in which they run; a layer that stands there twice, twice.
+    """
 
     bound: float
-    """The network's Lipschitz constant is at most this: the product of the steps', rounded up."""
     layers: tuple[LayerBound, ...]
-    """In the order in which they run; a layer that stands there twice, twice."""
 
     def __str__(self) -> str:
         """Return the table, one row a step, and the product below it."""

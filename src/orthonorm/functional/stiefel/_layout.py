@@ -18,6 +18,13 @@ class MatrixLayout:
     A weight of shape `(out, ...)` is the matrix `(n, d) = (out, prod(...))`. Each group of rows is
     a block `(rows, d)` with `rows <= d`; a transposed layout has one block, the matrix's transpose. A stack `(E, n, d)`
     has these blocks in each of its E matrices.
+
+    Attributes:
+        n: the number of rows of the matrix.
+        d: the number of its columns.
+        transposed: whether its columns are orthonormal, and not its rows.
+        sizes: the number of rows of each group.
+        stack: the number of matrices of a stack; None for a weight that is one matrix.
     """
 
     n: int
@@ -25,7 +32,6 @@ class MatrixLayout:
     transposed: bool
     sizes: tuple[int, ...]
     stack: int | None = None
-    """The number of matrices of a stack; None for a weight that is one matrix."""
 
     @property
     def count(self) -> int:

@@ -26,13 +26,20 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SlopeReport:
-    """What a check measured; `ok` says whether it passed."""
+    """What a check measured; `ok` says whether it passed.
+
+    Attributes:
+        check: name of the check.
+        slope: order of the errors in `t`; 2 is right, infinity where all errors are rounding.
+        residual: relative violation of the exact identity named by the check.
+        ok: whether the check passed.
+        steps: the steps `t` that were tried, the largest first.
+        errors: the error at each step.
+    """
 
     check: str
     slope: float
-    """Order of the errors in `t`; 2 is right, infinity where all errors are rounding."""
     residual: float
-    """Relative violation of the exact identity named by the check."""
     ok: bool
     steps: tuple[float, ...]
     errors: tuple[float, ...]

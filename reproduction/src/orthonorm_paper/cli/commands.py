@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -158,10 +158,12 @@ def run(
     for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
         if value is not None and not value >= 0:
             raise UserError(f"{option} is at least 0, got {value:g}")
+    variation = {"precision": precision, "learning-rates": learning_rates, "epochs": epochs, "seeds": seeds}
+    given = [name, *_repeated({"data": data, **variation}, only)]
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
     chosen = varied(at_precision(experiment(name), precision), rates_of(learning_rates), epochs, seeds)
-    name, runs = chosen.name, planned(chosen, results, only)
+    name, runs = chosen.name, planned(chosen, results, only, _repeated({"data": data}))
     _print_left_out(chosen, results, only)
     if dry_run:
         _print(Console(), estimate(name, runs, results, jobs))
@@ -180,7 +182,7 @@ def run(
     )
     console = Console(quiet=one_of_many(settings))
     records = _sweep(console, name, runs, results / name, settings, jobs, dask)
-    _print(console, ending(name, runs, records, results))
+    _print(console, ending(name, runs, records, results, given))
 
 
 def report(
@@ -216,6 +218,12 @@ def pack(
     from orthonorm_paper.records.folders import pack as pack_folder
 
     print(f"written: {pack_folder(results / name)}")
+
+
+def _repeated(options: Mapping[str, object], only: Sequence[str] | None = None) -> list[str]:
+    """Options as they are typed again in a hint, those that were not given left out."""
+    there = [part for word, value in options.items() if value is not None for part in (f"--{word}", str(value))]
+    return [*there, *(part for condition in only or () for part in ("--only", condition))]
 
 
 def _print_left_out(chosen: Experiment, results: Path, only: list[str] | None) -> None:

@@ -64,7 +64,7 @@ def reader_of(base: type[CIFAR10], **attributes: Any) -> type[CIFAR10]:
     return type("Tiny", (base,), attributes)
 
 
-def load(reader: type[CIFAR10], folder: Path, **counts: int) -> Dataset:
+def load(reader: type[CIFAR10], folder: Path, **counts: Any) -> Dataset:
     return load_cifar(reader, "tiny", folder, **({"classes": 3, "train": 6, "test": 3} | counts))
 
 

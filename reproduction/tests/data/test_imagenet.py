@@ -1,6 +1,7 @@
 """ImageNet from small folders of JPEG files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def fill(root: Path) -> Path:
     return root
 
 
-def load(root: Path, **changes: int) -> ImageFolders:
+def load(root: Path, **changes: Any) -> ImageFolders:
     return load_imagenet(root, **({"classes": 3, "train": 6, "test": 3, "side": 32} | changes))
 
 

@@ -48,9 +48,9 @@ def sequences_text(records: Sequence[Record]) -> str:
         f"learning rates {', '.join(f'{rate:g}' for rate in RATES[name])}, shown at the one with the lowest "
         "mean training loss in the last epoch.",
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
-        "- Mean ± standard deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over gates "
-        "and seeds, before a learned scale. Seconds are those of a method's fastest epoch at any learning rate: other work "
-        "ran beside it.",
+        "- Mean ± standard deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over "
+        "gates and seeds, before a learned scale. Seconds are those of a method's fastest epoch at any learning rate: "
+        "other work ran beside it.",
         "- A step of `recurrent-plain` and one of `recurrent-start` compute the same: where their times differ, it is "
         "how much the load of the machine disturbed the clock.",
         *_baseline(records),

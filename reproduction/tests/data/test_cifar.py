@@ -65,7 +65,8 @@ def reader_of(base: type[CIFAR10], **attributes: Any) -> type[CIFAR10]:
 
 
 def load(reader: type[CIFAR10], folder: Path, **counts: Any) -> Dataset:
-    return load_cifar(reader, "tiny", folder, **({"classes": 3, "train": 6, "test": 3} | counts))
+    given: dict[str, Any] = {"classes": 3, "train": 6, "test": 3} | counts
+    return load_cifar(reader, "tiny", folder, **given)
 
 
 def expected(rows: slice) -> torch.Tensor:

@@ -40,7 +40,8 @@ def fill(root: Path) -> Path:
 
 
 def load(root: Path, **changes: Any) -> ImageFolders:
-    return load_imagenet(root, **({"classes": 3, "train": 6, "test": 3, "side": 32} | changes))
+    given: dict[str, Any] = {"classes": 3, "train": 6, "test": 3, "side": 32} | changes
+    return load_imagenet(root, **given)
 
 
 def test_images_and_labels_of_both_parts(folder: Path):

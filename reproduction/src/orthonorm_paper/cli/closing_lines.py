@@ -39,6 +39,25 @@ def ending(
     return [*lines, f"next: orthonorm-paper {command}{where}"]
 
 
+def repeated(
+    data: Path | None,
+    only: Sequence[str] | None = None,
+    precision: str | None = None,
+    learning_rates: str | None = None,
+    epochs: int | None = None,
+    seeds: int | None = None,
+) -> list[str]:
+    """Options of `orthonorm-paper run` as a hint types them again, those that were not given left out.
+
+    Examples:
+        >>> repeated(Path("files"), ["method=OLM"], seeds=5)
+        ['--data', 'files', '--seeds', '5', '--only', 'method=OLM']
+    """
+    options = {"data": data, "precision": precision, "learning-rates": learning_rates, "epochs": epochs, "seeds": seeds}
+    there = [part for word, value in options.items() if value is not None for part in (f"--{word}", str(value))]
+    return [*there, *(part for condition in only or () for part in ("--only", condition))]
+
+
 def _errors(records: Sequence[Record]) -> list[str]:
     """Test errors, a line for each data set and network."""
     groups: dict[str, list[Cell]] = {}

@@ -1,6 +1,7 @@
 """The command line: its commands through typer's runner, its mistakes through a process."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from orthonorm_paper import experiments
 from orthonorm_paper.cli import app as cli
+from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.experiments import Experiment
 from orthonorm_paper.records.folders import read_folder
 
@@ -78,6 +80,14 @@ def test_a_variation_runs_and_reports_under_its_own_name(small: Path):
     }
 
 
+def test_the_command_that_chooses_a_rate_repeats_the_data_and_the_methods(tmp_path: Path):
+    arguments = ["--only", "method=OLM", "--only", "seed=3", "--data", "my data", "--results", str(tmp_path)]
+    with pytest.raises(UserError) as stop:
+        call("run", "vgg", *arguments)
+    command = str(stop.value).rpartition("(orthonorm-paper ")[2].removesuffix(")")
+    assert shlex.split(command) == ["run", "vgg-tune", "--only", "method=OLM", "--data", "my data"]
+
+
 def test_synthetic_data_is_another_experiment_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     only = [f"--only={field}" for field in ("method=plain", "lr=0.1", "optimizer=sgd", "batch_norm=true")]
@@ -93,6 +103,9 @@ def test_synthetic_data_is_another_experiment_that_says_so(tmp_path: Path, monke
 
 
 def test_minutes_stop_and_a_later_call_continues(small: Path):
+    stopped = call("run", "tests", "--minutes", "0", "--device", "cpu", "--only", "method=plain", "--data", "my data")
+    hint = stopped.output.splitlines()[-1].removeprefix("next: orthonorm-paper ")
+    assert shlex.split(hint) == ["run", "tests", "--data", "my data", "--only", "method=plain"]
     stopped = call("run", "tests", "--minutes", "0", "--device", "cpu")
     assert "0 of 4 runs recorded" in stopped.output
     assert "4 not begun" in stopped.output
@@ -116,11 +129,12 @@ def test_devices_share_a_run_and_precision_is_another_experiment(tiny, monkeypat
     assert half.last("train_loss") != pytest.approx(two.last("train_loss"), rel=1e-6)
 
 
-def test_list_counts_what_is_recorded(small: Path):
+def test_list_counts_what_is_recorded(small: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "140")
     call("run", "tests", "--only", "method=plain", "--device", "cpu")
     (row,) = [line for line in call("list").output.splitlines() if "run tests" in line]
     assert row.split("  ")[0] == "orthonorm-paper run tests"
-    assert row.split()[3:] == ["2", "of", "4", "a", "small", "experiment"]
+    assert row.split()[3:] == ["tiny", "2", "of", "4", "a", "small", "experiment"]
 
 
 def test_report_writes_what_the_records_say(tmp_path: Path):
@@ -168,7 +182,11 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("experiment", ["run", "lenet"], f"experiment is one of {', '.join(experiments.EXPERIMENTS)}, got 'lenet'"),
     ("experiment nearly", ["run", "vgg5k"], "got 'vgg5k'; did you mean vgg-5k"),
     ("experiment far", ["run", "lenet"], "got 'lenet'; `orthonorm-paper list` shows what each is"),
-    ("rates", ["run", "vgg"], "vgg takes its rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg"),
+    (
+        "rates",
+        ["run", "vgg"],
+        "vgg takes its learning rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg",
+    ),
     ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.1, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device should be 'auto', 'cpu' or 'cuda', got 'tpu'"),

@@ -1,12 +1,13 @@
 """What `orthonorm-paper list` and the end of `orthonorm-paper run` say."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from orthonorm_paper.cli.closing_lines import ending
 from orthonorm_paper.cli.counting import counted
-from orthonorm_paper.cli.listing import fold, heading, overview, replaced, summary
+from orthonorm_paper.cli.listing import ONE, fold, heading, overview, replaced, summary
 from orthonorm_paper.experiments import EXPERIMENTS
 from orthonorm_paper.records.files import write_record
 from paper_support.recorded import record
@@ -17,28 +18,29 @@ def test_the_overview_counts_what_is_recorded(tmp_path: Path):
     write_record(tmp_path / "omdsm-5k", record("OLM", 0.1, experiment="omdsm-5k"))
     rows = {row[0]: row[1:] for row in overview(tmp_path)}
     assert rows["orthonorm-paper run vgg"] == (
+        "cifar10, cifar100",
         "0 of 80",
         "Table 1, Figure 5: VGG-style network on CIFAR-10 and CIFAR-100",
     )
     # A record of a run that the experiment has not is none of its own.
-    assert rows["orthonorm-paper run omdsm-5k"][0] == f"0 of {len(runs)}"
+    assert rows["orthonorm-paper run omdsm-5k"][1] == f"0 of {len(runs)}"
     assert next(iter(rows)) == "orthonorm-paper run omdsm"
 
 
 def test_a_summary_has_a_row_a_method_and_says_the_budget(tmp_path: Path):
     entry = EXPERIMENTS["wrn-5k"]
     rows = summary(entry, entry.runs(), tmp_path)
-    line, columns, rest = fold(("data set", "network", "method", "rates", "budget", "recorded"), rows)
+    line, columns, rest = fold(ONE, rows)
     assert columns == ["method"]
-    assert rest == [["plain"], ["WN"], ["OLM"], ["OLM-L1"]]
-    assert "rates: 0.05, 0.1; budget: 2 epochs, batch 32, 3 seeds; recorded: 0 of 6" in line
+    assert rest == [["plain"], ["WN"], ["OLM"], ["OLM-L1"], ["OLM-scale"]]
+    assert "learning rates: 0.02, 0.05, 0.1, 0.2; budget: 2 epochs, batch 32, 5 seeds; recorded: 0 of 20" in line
 
 
 def test_a_heading_says_where_the_rates_come_from():
     text = "\n".join(heading(EXPERIMENTS["vgg"], EXPERIMENTS["vgg"].runs()))
-    assert "80 runs, each at one of the rates below" in text
+    assert "80 runs, each at one of the learning rates below" in text
     assert "`orthonorm-paper run vgg-tune`" in text
-    assert "momentum 0.9 (Nesterov), momentum from zero when the rate changes, weight decay 0.0005" in text
+    assert "momentum 0.9 (Nesterov), momentum from zero when the learning rate changes, weight decay 0.0005" in text
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,10 @@ def test_the_end_of_a_run_says_the_errors_and_what_comes_next():
     cut = ending("omdsm-5k", runs, records[:1], Path("elsewhere"))
     assert cut[0] == "1 of 6 runs recorded in elsewhere/omdsm-5k: 1 completed; 5 not begun"
     assert cut[-1] == "next: orthonorm-paper run omdsm-5k --results elsewhere"
+    given = ["omdsm", "--data", "my data", "--only", "method=OLM,plain"]
+    again = ending("omdsm-synthetic", runs, records[:1], Path("results"), given)
+    assert shlex.split(again[-1].partition("orthonorm-paper ")[2]) == ["run", *given]
+    assert ending("omdsm-synthetic", runs, records, Path("results"), given)[-1].endswith("report omdsm-synthetic")
 
 
 def test_one_is_singular():

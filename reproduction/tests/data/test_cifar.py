@@ -64,8 +64,9 @@ def reader_of(base: type[CIFAR10], **attributes: Any) -> type[CIFAR10]:
     return type("Tiny", (base,), attributes)
 
 
-def load(reader: type[CIFAR10], folder: Path, **counts: int) -> Dataset:
-    return load_cifar(reader, "tiny", folder, **({"classes": 3, "train": 6, "test": 3} | counts))
+def load(reader: type[CIFAR10], folder: Path, **counts: Any) -> Dataset:
+    given: dict[str, Any] = {"classes": 3, "train": 6, "test": 3} | counts
+    return load_cifar(reader, "tiny", folder, **given)
 
 
 def expected(rows: slice) -> torch.Tensor:
@@ -85,6 +86,16 @@ def test_images_are_normalised_a_channel_and_labels_kept(tmp_path: Path, inside:
     assert data.test_y.tolist() == LABELS[6:]
     assert (data.classes, data.shape) == (3, (3, 32, 32))
     assert data.train_x.is_contiguous()
+
+
+def test_own_statistics_are_those_of_the_training_images(tmp_path: Path):
+    reader = published(tmp_path)
+    data = load_cifar(reader, "tiny", tmp_path, classes=3, train=6, test=3, statistics=None)
+    pixels = PIXELS.reshape(9, 3, -1).astype(np.float64)
+    mean, deviation = np.mean(pixels[:6], (0, 2)), np.std(pixels[:6], (0, 2))
+    by_hand = (pixels - mean[None, :, None]) / deviation[None, :, None]
+    for rows, images in ((slice(0, 6), data.train_x), (slice(6, 9), data.test_x)):
+        np.testing.assert_allclose(images.reshape(-1, 3, 1024).numpy(), by_hand[rows], rtol=0, atol=1e-5)
 
 
 def test_other_values_are_another_digest(tmp_path: Path):

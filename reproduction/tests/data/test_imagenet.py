@@ -1,6 +1,7 @@
 """ImageNet from small folders of JPEG files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torchvision
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from orthonorm_paper.data.colour import Lighting
 from orthonorm_paper.data.imagenet import ImageFolders, load_imagenet
 from orthonorm_paper.exceptions import UserError
 
@@ -37,8 +39,9 @@ def fill(root: Path) -> Path:
     return root
 
 
-def load(root: Path, **changes: int) -> ImageFolders:
-    return load_imagenet(root, **({"classes": 3, "train": 6, "test": 3, "side": 32} | changes))
+def load(root: Path, **changes: Any) -> ImageFolders:
+    given: dict[str, Any] = {"classes": 3, "train": 6, "test": 3, "side": 32} | changes
+    return load_imagenet(root, **given)
 
 
 def test_images_and_labels_of_both_parts(folder: Path):
@@ -91,6 +94,39 @@ def test_random_crops_are_parts_of_the_image_mirrored_half_of_the_time(tmp_path:
     assert 18 <= mirrored <= 42
     assert 0.04 < min(areas) < 0.3
     assert 0.6 < max(areas) < 1.1
+
+
+def test_a_light_adds_one_colour_with_the_covariance_of_imagenets_pixels():
+    torch.manual_seed(0)
+    image = torch.rand(3, 4, 5)
+    lights = torch.stack([Lighting()(image) - image for _ in range(20_000)])
+    assert float(lights.std((2, 3)).max()) < 1e-6
+    # Krizhevsky et al.: the eigenvectors times the eigenvalues, each times a normal number of standard deviation 0.1.
+    vectors = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+    covariance = vectors @ np.diag((0.1 * np.array([0.2175, 0.0188, 0.0045])) ** 2) @ vectors.T
+    found = np.cov(lights[:, :, 0, 0].T.numpy())
+    np.testing.assert_allclose(found, covariance, rtol=0, atol=5e-6)
+
+
+def test_with_colours_the_training_images_change_and_the_others_do_not(folder: Path):
+    plain, colour = load(folder), load(folder, colour=True)
+    assert (plain.name, colour.name) == ("imagenet", "imagenet-colour")
+    assert torch.equal(plain.test[0, 0, 1][0], colour.test[0, 0, 1][0])
+    assert torch.equal(colour.train[0, 3, 1][0], colour.train[0, 3, 1][0])
+    # A grey image: a factor on each channel leaves it grey, a light adds another number to each.
+    path = folder.parent / "grey"
+    for part in ("train", "val"):
+        (path / part / "n0").mkdir(parents=True)
+        Image.fromarray(np.full((64, 64, 3), 128, dtype=np.uint8)).save(path / part / "n0" / "a.JPEG", quality=100)
+    data = load(path, classes=1, train=1, test=1, colour=True)
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    images = torch.stack([data.train[0, epoch, 0][0] for epoch in range(40)])
+    pixels = images * deviation.view(3, 1, 1) + mean.view(3, 1, 1)
+    means = pixels.mean((1, 2, 3)) / (128 / 255)
+    # Brightness takes a factor between 0.6 and 1.4, to which a light adds some hundredths.
+    assert 0.5 < float(means.min()) < 0.75
+    assert 1.25 < float(means.max()) < 1.5
+    assert float(pixels.std((2, 3)).max()) < 0.01
 
 
 def test_reading_leaves_torchs_generator_alone(folder: Path):

@@ -318,6 +318,19 @@ def test_every_branch_of_an_inception_module_sees_the_input():
     torch.testing.assert_close(y[:, 32:], F.max_pool2d(F.pad(x, (1, 1, 1, 1), value=-torch.inf), 3, 1))
 
 
+def test_in_the_cited_order_a_relu_comes_on_both_sides_of_the_normalisation():
+    network = build("inception-cifar", width=0.125, relu_before_norm=True).double()
+    x = torch.randn(2, 24, 6, 6, dtype=torch.float64)
+    block = network.get_submodule("inception3a.branches.one")
+    hidden = F.conv2d(x, block.get_parameter("conv.weight"), block.get_parameter("conv.bias")).relu()
+    mean, variance = hidden.mean((0, 2, 3), keepdim=True), hidden.var((0, 2, 3), keepdim=True, correction=0)
+    torch.testing.assert_close(block(x), ((hidden - mean) / (variance + 1e-3).sqrt()).relu())
+    assert [type(m).__name__ for m in network.get_submodule("stem.0").children()] == ["Conv2d", "BatchNorm2d", "ReLU"]
+    # Each of the 66 convolutions inside the modules has the bias that its normalisation no longer takes away.
+    inside = [m for n, m in network.named_modules() if isinstance(m, nn.Conv2d) and n.startswith("inception")]
+    assert [m.bias is not None for m in inside] == [True] * 66
+
+
 def test_the_average_of_an_inception_module_counts_the_zero_border():
     pool = build("inception-cifar", width=0.125).get_submodule("inception3a.branches.pool.0")
     x = torch.randn(1, 2, 5, 5)

@@ -27,7 +27,7 @@ RATES = [
 
 def test_the_rate_chosen_is_in_bold_and_is_the_one_that_is_selected():
     markdown = rates_text("vgg-tune", LAYOUTS["vgg-tune"], FULL, RATES)
-    assert "| method | 0.01 | 0.05 | 0.1 | rate chosen |" in markdown
+    assert "| method | 0.01 | 0.05 | 0.1 | learning rate chosen |" in markdown
     assert "| OLM | 12.00 | **9.00** | 10.00 | 0.05 |" in markdown
     assert "| plain | **15.00** | 16.00 | 17.00 | 0.01 |" in markdown
     assert markdown.index("| plain |") < markdown.index("| OLM |")

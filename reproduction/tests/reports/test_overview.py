@@ -1,5 +1,6 @@
 """The report of everything: one Markdown text and one HTML page from folders of records."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -8,8 +9,12 @@ from typer.testing import CliRunner, Result
 
 from orthonorm_paper.cli.app import build_app
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.experiments import EXPERIMENTS
+from orthonorm_paper.records.cells import DASH
 from orthonorm_paper.records.files import write_record
 from orthonorm_paper.records.folders import read_folder
+from orthonorm_paper.reports.overview import overview
+from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.publish import report_names, write_all, write_report
 from paper_support.html_checks import check_self_contained
 from paper_support.recorded import changed
@@ -48,13 +53,15 @@ def test_every_experiment_with_records_has_a_section_and_the_paper_s_others_dash
     sections = [line.removeprefix("## ").split(":")[0] for line in text.splitlines() if line.startswith("## ")]
     assert sections == [
         "omdsm", "pie-tune", "pie-groups", "pie-5k", "pie-batchnorm", "pie-adam", "vgg-tune", "vgg", "vgg-5k",
-        "inception", "wrn", "imagenet", "cost", "cost-synthetic",
+        "inception", "inception-cited-order", "wrn", "imagenet", "imagenet-colour", "imagenet-steps", "cost",
+        "cost-synthetic", "Statements without a run",
     ]  # fmt: skip
     assert "`orthonorm-paper run wrn`, `orthonorm-paper run wrn-shortcuts`" in text
     for name in ("omdsm", "pie-tune", "pie-groups", "pie-batchnorm", "pie-adam", "vgg", "inception", "wrn"):
         assert f"– not run: `orthonorm-paper run {name}`" in text
     assert "| OLM | 3.73 ± 0.12 | – | 18.76 ± 0.40 | – |".replace("OLM", "WRN-28-10 OLM", 1) in text
-    assert "| OLM | 20.43 | 20.00 (1 seed, rate 0.1) | 9.83 | – | 9.68 | 20.00 (1 seed, rate 0.1) | 9.45 | – |" in text
+    ours = "20.00 (1 seed, learning rate 0.1)"
+    assert f"| OLM | 20.43 | {ours} | 9.83 | – | 9.68 | {ours} | 9.45 | – |" in text
 
 
 def test_the_page_of_everything_is_one_file_with_every_picture(written: Path):
@@ -91,7 +98,9 @@ def test_the_same_records_give_the_same_bytes(written: Path, tmp_path: Path):
 
 def test_one_experiment_of_a_shared_table_has_dashes_for_the_others(written: Path, tmp_path: Path):
     markdown, *pictures, html = write_report("imagenet-alexnet", written / "results" / "imagenet-alexnet", tmp_path)
-    assert "| OLM | 20.43 | 20.00 (1 seed, rate 0.1) | 9.83 | – | 9.68 | – | 9.45 | – |" in markdown.read_text()
+    assert (
+        "| OLM | 20.43 | 20.00 (1 seed, learning rate 0.1) | 9.83 | – | 9.68 | – | 9.45 | – |" in markdown.read_text()
+    )
     assert [path.name for path in pictures] == ["errors.png", "errors.svg"]
     assert check_self_contained(html.read_text()).text["title"] == [
         "imagenet-alexnet: four networks for ImageNet (Table 4)"
@@ -133,3 +142,26 @@ def test_a_record_in_another_experiment_s_folder_is_named(tmp_path: Path):
     with pytest.raises(UserError, match="vgg holds records of vgg-5k, not of vgg"):
         write_all(tmp_path, tmp_path / "out")
     assert len(read_folder(tmp_path / "vgg")) == 1
+
+
+def test_a_statement_without_a_run_names_the_commands_that_are_missing():
+    def commands(*experiments: str) -> list[str]:
+        text = overview([], [errors_record(name, "OLM", (5.0,)) for name in experiments])
+        return re.findall(r"`orthonorm-paper run ([a-z0-9-]+)`", text)
+
+    entries = paper_numbers()["without_run"]
+    assert commands() == [name for entry in entries for name in entry["experiments"]]
+    assert commands("wrn", "imagenet-alexnet") == ["imagenet-alexnet-steps", "omdsm"]
+    assert all(name in EXPERIMENTS for name in commands())
+    assert commands(*(name for entry in entries for name in entry["experiments"])) == []
+
+
+def test_an_edge_has_the_reason_for_which_it_is_listed():
+    listed = errors_record("demo", "OLM-balanced", (5.0,), model="mlp", dataset="mnist-5k", lr=0.1)
+    worse = errors_record("demo", "OLM-balanced", (5.0,), train=(6.0,), model="mlp", dataset="mnist-5k", lr=0.5)
+    other = [errors_record("vgg", "WN", (5.0,), train=(loss,), lr=lr) for lr, loss in ((0.1, 5.0), (0.5, 6.0))]
+    rows = [line.strip("| ").split(" | ") for line in overview([], [listed, worse, *other]).splitlines()]
+    why = {row[0]: row[-1] for row in rows if len(row) == 7 and row[2] in ("OLM-balanced", "WN")}
+    assert set(why) == {"demo", "vgg"}
+    assert why["demo"].startswith("the demo")
+    assert why["vgg"] == DASH

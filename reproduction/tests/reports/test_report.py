@@ -255,6 +255,17 @@ def test_the_advantage_with_depth_is_a_ratio_of_ratios(shallow: float, deep: flo
     assert verdict("olm-deeper", grid(at(shallow)), depth=8) == "undecided"
 
 
+def test_the_advantage_over_all_methods_is_judged_by_the_one_that_speaks_most_against():
+    def at(own: float, qr: float) -> Losses:
+        return lambda m, *_: {"OLM": own, "QR": qr}.get(m, 0.5)
+
+    # QR is behind by the factors 10 and 20, the others by 5 and 10; then QR by 10 and 8.
+    for deep_qr, answer in ((1.0, "holds"), (0.4, "does not hold")):
+        records = grid(at(0.1, 1.0)) + grid(at(0.05, deep_qr), depths=(8,))
+        assert verdict("olm-deeper-than-all", records, depth=8) == answer
+        assert verdict("olm-deeper", records, depth=8) == "holds"
+
+
 def test_a_run_that_diverged_counts_as_infinite_whatever_it_had_reached():
     records = [
         record(r.run.method, r.run.lr, (2.3, 0.001), seed=r.run.seed, diverged=True)

@@ -37,6 +37,10 @@ CONTRARY: list[Callable[[int], Record]] = [
     lambda seed: errors_record("vgg", "OLM", (90.0, 21.0, *(15.0,) * 6), seed=seed),
     lambda seed: errors_record("vgg", "plain-he", (90.0,) * 7 + (14.0,), seed=seed),
     lambda seed: errors_record("vgg", "plain-orthogonal", (90.0,) * 7 + (14.9,), seed=seed),
+    lambda seed: errors_record("vgg", "OLM-L4", (16.0,) * 8, train=(90.0,) * 7 + (17.5,), seed=seed),
+    lambda seed: errors_record("vgg", "OLM-L4", (16.0,) * 8, train=(90.0,) * 7 + (21.0,), seed=seed),
+    lambda seed: errors_record("vgg", "OLM", (15.0,) * 8, train=(90.0,) * 7 + (19.0,), seed=seed),
+    lambda seed: errors_record("vgg", "OLM-scale", (90.0,) * 7 + (14.5,), seed=seed),
 ]
 
 
@@ -73,6 +77,49 @@ def test_the_numbers_of_a_verdict_are_those_of_each_seed():
     found = judge_column(claim, place(LAYOUTS["inception"], FULL, records), "cifar10")
     assert found.numbers == "OLM 9.25 against plain 10.50; OLM 9.25 against plain 10.50"
     assert (found.seeds, found.difference) == (2, "+1.25 (+1.25 to +1.25)")
+
+
+def curves(losses: dict[str, tuple[float, ...]], outcome: str = "completed") -> list[Record]:
+    """Two seeds of each label with these training errors; the test error is the same in all."""
+    made = [(label, train, seed) for label, train in losses.items() for seed in range(2)]
+    return [
+        errors_record("inception", label, (5.0,) * len(train), train=train, seed=seed, outcome=outcome)
+        for label, train, seed in made
+    ]
+
+
+def test_epochs_are_counted_to_the_higher_of_two_final_values():
+    claim = {"kind": "faster", "field": "train_error", "methods": ["OLM"], "than": ["plain", "WN"]}
+
+    def differences(**losses: tuple[float, ...]) -> str:
+        placed = place(LAYOUTS["inception"], FULL, curves(losses))
+        return judge_column(claim, placed, "cifar10").difference.split(" ")[0]
+
+    # To 20: after 2.5 epochs against 4; WN, to 22: after 2.4 against 3. The smaller lead counts.
+    assert differences(OLM=(40, 25, 15, 10), plain=(60, 50, 30, 20), WN=(60, 40, 22, 22)) == "+0.7"
+    # OLM ends above both: to its own 12, after 4 epochs, which plain has after 3.8.
+    assert differences(OLM=(40, 25, 15, 12), plain=(60, 50, 20, 10), WN=(60, 50, 20, 10)) == "-0.2"
+
+
+def test_the_epochs_along_several_methods_fall_by_the_smallest_step():
+    claim = {"kind": "sooner", "field": "train_error", "methods": ["plain", "WN", "OLM"]}
+    losses = {"plain": (60.0, 40.0, 30.0, 20.0), "WN": (60.0, 30.0, 10.0), "OLM": (50.0, 10.0, 8.0)}
+    found = judge_column(claim, place(LAYOUTS["inception"], FULL, curves(losses)), "cifar10")
+    # To 20: after 4, 2.5 and 1.75 epochs.
+    assert found.difference.startswith("+0.75 ")
+    assert found.numbers.split("; ")[0] == "plain 4.0, WN 2.5, OLM 1.8 epochs (to 20.00)"
+
+
+def test_a_run_that_diverged_never_gets_anywhere():
+    claim = {"kind": "faster", "field": "train_error", "methods": ["OLM"], "than": ["plain"]}
+    lost = curves({"OLM": (40.0, 10.0)}, outcome="diverged")
+    other = curves({"plain": (60.0, 50.0)})
+    found = judge_column(claim, place(LAYOUTS["inception"], FULL, [*lost, *other]), "cifar10")
+    assert (found.answer, found.difference) == ("undecided", "not finite in 2 of 2")
+    both = curves({"plain": (60.0, 50.0)}, outcome="diverged")
+    assert judge_column(claim, place(LAYOUTS["inception"], FULL, [*lost, *both]), "cifar10").difference.startswith(
+        "+0 "
+    )
 
 
 def test_a_run_that_diverged_ends_above_all_others():
@@ -122,7 +169,7 @@ PIE: list[tuple[str, int, dict[str, float], str]] = [
     ("128 is below one of the smaller and above the best", 1, GROUPS | {"OLM-128": 5.2}, "holds"),
     ("128 is as good as the best", 1, GROUPS | {"OLM-128": 5.0}, "undecided"),
     ("the scale does not help", 2, GROUPS | {"OLM-scale-128": 5.1}, "does not hold"),
-    ("He's start closes the gap", 3, GROUPS | {"plain-he": 3.9}, "does not hold"),
+    ("He initialization closes the gap", 3, GROUPS | {"plain-he": 3.9}, "does not hold"),
 ]
 
 

@@ -95,10 +95,16 @@ def test_ours_stands_beside_the_paper_s_with_mean_deviation_seeds_and_rate():
     mean, deviation = statistics.mean(FIVE), statistics.stdev(FIVE)
     assert (mean, round(deviation, 2)) == (10.0, 1.58)
     assert row(markdown, "OLM") == [
-        ["OLM", "8.61 ± 0.18", "10.00 ± 1.58 (5 seeds, rate 0.05)", "32.58 ± 0.10", "33.25 (1 of 5 seeds, rate 0.1)"],
+        [
+            "OLM",
+            "8.61 ± 0.18",
+            "10.00 ± 1.58 (5 seeds, learning rate 0.05)",
+            "32.58 ± 0.10",
+            "33.25 (1 of 5 seeds, learning rate 0.1)",
+        ],
         ["OLM", "21", "3 of 3", "17", "–"],
     ]
-    assert row(markdown, "plain")[0][1:] == ["10.39 ± 0.14", "20.50 ± 0.71 (2 of 5 seeds, rate 0.1)",
+    assert row(markdown, "plain")[0][1:] == ["10.39 ± 0.14", "20.50 ± 0.71 (2 of 5 seeds, learning rate 0.1)",
                                              "36.02 ± 0.40", "–"]  # fmt: skip
     assert row(markdown, "OLM-L2")[0][1:] == ["10.06 ± 0.23", "–", "35.42 ± 0.32", "–"]
     assert "| method | CIFAR-10, the paper | CIFAR-10, ours | CIFAR-100, the paper | CIFAR-100, ours |" in markdown
@@ -125,16 +131,16 @@ def test_data_set_budget_networks_and_machine_stand_above_the_table():
 def test_a_row_says_its_own_budget_where_others_have_another():
     records = [*seeds_of("vgg", "OLM", (9.0,)), errors_record("vgg", "plain", (90.0, 30.0), batch_size=128)]
     markdown = text("vgg", FULL, records)
-    assert row(markdown, "OLM")[0][2] == "9.00 (1 of 5 seeds, rate 0.1, 3 epochs, batch 256)"
-    assert row(markdown, "plain")[0][2] == "30.00 (1 of 5 seeds, rate 0.1, 2 epochs, batch 128)"
+    assert row(markdown, "OLM")[0][2] == "9.00 (1 of 5 seeds, learning rate 0.1, 3 epochs, batch 256)"
+    assert row(markdown, "plain")[0][2] == "30.00 (1 of 5 seeds, learning rate 0.1, 2 epochs, batch 128)"
 
 
 def test_several_rates_of_a_method_have_a_row_each():
     records = [*seeds_of("vgg", "OLM", (9.0, 9.0), lr=0.1), *seeds_of("vgg", "OLM", (8.0, 8.0), lr=0.01)]
     ours = [cells[1:3] for cells in row(text("vgg", FULL, records), "OLM") if "seeds" in cells[2]]
     assert ours == [
-        ["8.61 ± 0.18", "8.00 ± 0.00 (2 of 5 seeds, rate 0.01)"],
-        ["8.61 ± 0.18", "9.00 ± 0.00 (2 of 5 seeds, rate 0.1)"],
+        ["8.61 ± 0.18", "8.00 ± 0.00 (2 of 5 seeds, learning rate 0.01)"],
+        ["8.61 ± 0.18", "9.00 ± 0.00 (2 of 5 seeds, learning rate 0.1)"],
     ]
 
 
@@ -148,16 +154,18 @@ def test_divergence_is_said_and_has_no_mean():
 def test_a_method_that_the_paper_has_not_comes_last():
     markdown = text("vgg", FULL, seeds_of("vgg", "OLM-balanced", (9.0,)))
     table = markdown[markdown.index("## Table 1") :].split("\n\n")[1]
-    assert table.splitlines()[-1] == "| OLM-balanced | – | 9.00 (1 of 5 seeds, rate 0.1) | – | – |"
+    assert table.splitlines()[-1] == "| OLM-balanced | – | 9.00 (1 of 5 seeds, learning rate 0.1) | – | – |"
 
 
 def test_table_3_names_networks_and_what_is_only_the_paper_s():
     markdown = text("wrn", FULL, seeds_of("wrn", "plain", FIVE, model="wide-resnet"))
-    assert row(markdown, "WRN-28-10") == [["WRN-28-10", "4.17", "10.00 ± 1.58 (5 seeds, rate 0.1)", "20.04", "–"]]
+    assert row(markdown, "WRN-28-10") == [
+        ["WRN-28-10", "4.17", "10.00 ± 1.58 (5 seeds, learning rate 0.1)", "20.04", "–"]
+    ]
     assert row(markdown, "pre-ResNet-1001") == [["pre-ResNet-1001", "4.62", "–", "22.71", "–"]]
     assert row(markdown, "WRN-28-10, its authors' later result")[0][1:] == ["3.89", "–", "18.85", "–"]
     other = text("wrn", FULL, seeds_of("wrn", "plain", (4.5,), model="preresnet-cifar"))
-    assert row(other, "pre-ResNet-1001")[0][2] == "4.50 (1 of 5 seeds, rate 0.1)"
+    assert row(other, "pre-ResNet-1001")[0][2] == "4.50 (1 of 5 seeds, learning rate 0.1)"
     assert row(other, "WRN-28-10")[0][2] == "–"
 
 
@@ -170,7 +178,7 @@ def test_table_4_is_of_four_networks_and_top_5_errors():
     assert row(markdown, "OLM")[0] == [
         "OLM",
         "20.43",
-        "20.50 (1 seed, rate 0.1)",
+        "20.50 (1 seed, learning rate 0.1)",
         "9.83",
         "–",
         "9.68",
@@ -188,7 +196,7 @@ def test_a_reduced_experiment_says_so_and_the_paper_s_numbers_are_told_apart():
     assert markdown.startswith("# vgg-5k: VGG-style network (Table 1, Figure 5), at a reduced size\n")
     assert "| method | the paper, on CIFAR-10, full budget | mnist-5k-rgb, ours, reduced |" in markdown
     assert "- Ours, mnist-5k-rgb: 5,000 digits; batch 256: 3 epochs" in markdown
-    assert row(markdown, "OLM")[0] == ["OLM", "8.61 ± 0.18", "5.00 ± 0.00 (3 seeds, rate 0.1)"]
+    assert row(markdown, "OLM")[0] == ["OLM", "8.61 ± 0.18", "5.00 ± 0.00 (3 seeds, learning rate 0.1)"]
     assert "36.02" not in markdown
     assert "\n## Table 1, at a reduced size: test error, %\n" in markdown
     assert "## Claims, judged at the reduced size" in markdown
@@ -203,7 +211,7 @@ def test_a_reduced_table_3_has_no_rows_of_networks_that_were_not_run():
     assert "1001" not in markdown
     assert "later result" not in markdown
     # The paper's names say depth 28 and width 10.
-    assert row(markdown, "OLM")[0] == ["OLM", "3.73 ± 0.12", "5.00 (1 seed, rate 0.1)"]
+    assert row(markdown, "OLM")[0] == ["OLM", "3.73 ± 0.12", "5.00 (1 seed, learning rate 0.1)"]
 
 
 def test_synthetic_is_said_in_every_row_and_heading_and_nothing_is_judged():
@@ -261,13 +269,13 @@ def test_what_the_paper_says_stands_where_it_gives_no_number():
     markdown = text("pie-groups", FULL, records)
     assert "| method | the paper says | PIE, ours |" in markdown
     assert row(markdown, "OLM-128")[0] == [
-        "OLM-128", "better than plain and WN, worse than smaller groups", "10.00 ± 1.58 (5 seeds, rate 0.1)",
+        "OLM-128", "better than plain and WN, worse than smaller groups", "10.00 ± 1.58 (5 seeds, learning rate 0.1)",
     ]  # fmt: skip
 
 
 def test_no_character_of_a_label_means_anything():
     markdown = text("vgg", FULL, seeds_of("vgg", "<script>|*x*", (9.0,), description="a <b> | c"))
-    assert r"| \<script\>\|\*x\* | – | 9.00 (1 of 5 seeds, rate 0.1) | – | – |" in markdown
+    assert r"| \<script\>\|\*x\* | – | 9.00 (1 of 5 seeds, learning rate 0.1) | – | – |" in markdown
     assert r"a \<b\> \| c; batch 256" in markdown
 
 
@@ -275,7 +283,7 @@ def test_the_text_s_variant_of_table_3_has_a_row_of_its_own():
     records = seeds_of("wrn-shortcuts", "OLM", FIVE, model="wide-resnet", method_args={"layers": "convolutions"})
     markdown = text("wrn", FULL, records)
     assert row(markdown, "WRN-28-10 OLM in the shortcuts too, as the paper's text has it")[0][1:3] == [
-        "–", "10.00 ± 1.58 (5 seeds, rate 0.1)",
+        "–", "10.00 ± 1.58 (5 seeds, learning rate 0.1)",
     ]  # fmt: skip
     assert row(markdown, "WRN-28-10 OLM")[0][1:3] == ["3.73 ± 0.12", "–"]
 
@@ -285,7 +293,7 @@ def test_synthetic_data_without_top_5_errors_show_the_test_error():
     markdown = text("imagenet", SYNTHETIC, records)
     assert "## Table 4, on synthetic data: test error, %" in markdown
     assert "| method | the paper, AlexNet on ImageNet, full budget | AlexNet, synthetic, ours |" in markdown
-    assert row(markdown, "OLM (synthetic)")[0] == ["OLM (synthetic)", "20.43", "9.00 (1 seed, rate 0.1)"]
+    assert row(markdown, "OLM (synthetic)")[0] == ["OLM (synthetic)", "20.43", "9.00 (1 seed, learning rate 0.1)"]
 
 
 WRONG: list[tuple[str, Callable[[], object], str]] = [

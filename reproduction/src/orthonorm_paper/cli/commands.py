@@ -147,24 +147,23 @@ def run(
 
     from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.experiments import experiment
-    from orthonorm_paper.experiments.derived.tuned import planned
     from orthonorm_paper.experiments.derived.variation import at_precision, rates_of, varied
     from orthonorm_paper.training.execute import Settings
     from orthonorm_paper.training.processes.ranks import one_of_many
 
-    from .closing_lines import ending
+    from .closing_lines import ending, repeated
     from .estimate import estimate
 
     for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
         if value is not None and not value >= 0:
             raise UserError(f"{option} is at least 0, got {value:g}")
+    given = [name, *repeated(data, only, precision, learning_rates, epochs, seeds)]
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
     chosen = varied(at_precision(experiment(name), precision), rates_of(learning_rates), epochs, seeds)
-    name, runs = chosen.name, planned(chosen, results, only)
-    _print_left_out(chosen, results, only)
+    runs = _runs(chosen, results, only, data)
     if dry_run:
-        _print(Console(), estimate(name, runs, results, jobs))
+        _print(Console(), estimate(chosen.name, runs, results, jobs))
         return
     settings = Settings(
         device=device,  # pyright: ignore[reportArgumentType]  (it is checked there)
@@ -179,8 +178,8 @@ def run(
         channels_last=channels_last,
     )
     console = Console(quiet=one_of_many(settings))
-    records = _sweep(console, name, runs, results / name, settings, jobs, dask)
-    _print(console, ending(name, runs, records, results))
+    records = _sweep(console, chosen.name, runs, results / chosen.name, settings, jobs, dask)
+    _print(console, ending(chosen.name, runs, records, results, given))
 
 
 def report(
@@ -218,11 +217,16 @@ def pack(
     print(f"written: {pack_folder(results / name)}")
 
 
-def _print_left_out(chosen: Experiment, results: Path, only: list[str] | None) -> None:
-    from orthonorm_paper.experiments.derived.tuned import diverged_everywhere
+def _runs(chosen: Experiment, results: Path, only: list[str] | None, data: Path | None) -> list[Run]:
+    """The runs of an experiment that meet the conditions; says which methods have no learning rate left."""
+    from orthonorm_paper.experiments.derived.tuned import diverged_everywhere, planned
 
+    from .closing_lines import repeated
+
+    runs = planned(chosen, results, only, repeated(data))
     for method in diverged_everywhere(chosen, results, only):
         print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
+    return runs
 
 
 def _print(console: Console, lines: Iterable[str]) -> None:

@@ -15,8 +15,8 @@ from orthonorm_paper.records.schedules import describe
 
 from .counting import counted
 
-COLUMNS = ("command", "recorded", "what")
-ONE = ("data set", "network", "method", "rates", "budget", "recorded")
+COLUMNS = ("command", "data set", "recorded", "what")
+ONE = ("data set", "network", "method", "learning rates", "budget", "recorded")
 
 
 def overview(results: Path) -> list[tuple[str, ...]]:
@@ -27,15 +27,16 @@ def overview(results: Path) -> list[tuple[str, ...]]:
         runs = entry.runs()
         done = count(entry, _recorded(runs, results / entry.name))
         what = f"{entry.shows}: {entry.title}" if entry.shows else entry.title
-        rows.append((f"orthonorm-paper run {entry.name}", f"{done} of {count(entry, runs)}", what))
+        data = ", ".join(dict.fromkeys(run.dataset.removesuffix("-tune") for run in runs))
+        rows.append((f"orthonorm-paper run {entry.name}", data, f"{done} of {count(entry, runs)}", what))
     return rows
 
 
 def heading(entry: Experiment, runs: Sequence[Run]) -> list[str]:
-    """Lines before the table of one experiment: what it is, its budget, its rates and its commands."""
+    """Lines before the table of one experiment: what it is, its budget, its learning rates and its commands."""
     lines = [f"{entry.title}" + (f" ({entry.shows})" if entry.shows else ""), f"{entry.budget}"]
     if entry.rates_from:
-        lines.append(f"{counted(count(entry, runs), 'run')}, each at one of the rates below: the one that "
+        lines.append(f"{counted(count(entry, runs), 'run')}, each at one of the learning rates below: the one that "
                      f"`orthonorm-paper run {entry.rates_from}` chooses on a validation split")  # fmt: skip
     else:
         lines.append(counted(len(runs), "run"))
@@ -109,7 +110,7 @@ def _recorded(runs: Sequence[Run], folder: Path) -> list[Run]:
 def _training(run: Run) -> str:
     words = [run.optimizer]
     words += [f"momentum {run.momentum:g}" + (" (Nesterov)" if run.nesterov else "")] if run.momentum else []
-    words += ["momentum from zero when the rate changes"] if run.restart_momentum else []
+    words += ["momentum from zero when the learning rate changes"] if run.restart_momentum else []
     words += [f"weight decay {run.weight_decay:g}"] if run.weight_decay else []
     return ", ".join([*words, describe(run.schedule), f"augmentation {run.augment}", run.precision])
 

@@ -92,6 +92,7 @@ def load_imagenet(
     train: int = 1_281_167,
     test: int = 50_000,
     side: int = 224,
+    colour: bool = False,
 ) -> ImageFolders:
     """ImageNet of 2012 from ``train`` and ``val``, each with a folder a class.
 
@@ -101,6 +102,7 @@ def load_imagenet(
         train: number of training images there must be.
         test: number of validation images there must be.
         side: height and width of the images that come out.
+        colour: change the colours of training images at random too, as the public ResNet does: ``random_crop``.
 
     Raises:
         UserError: a folder is missing, or holds other classes or another number of images.
@@ -114,7 +116,12 @@ def load_imagenet(
                 f"expected {count:,} in {classes}: {_cure_of_imagenet(root, name)}"
             )
     description = f"ImageNet 2012, {train:,} images to train and {test:,} to test"
-    return _of_parts("imagenet", description, root, parts, side)
+    return _of_parts("imagenet-colour" if colour else "imagenet", description, root, parts, side, colour=colour)
+
+
+def load_imagenet_colour(folder: Path | None) -> ImageFolders:
+    """ImageNet with random colours; errors as ``load_imagenet``."""
+    return load_imagenet(folder, colour=True)
 
 
 def load_image_folder(folder: Path | None, *, side: int = 224) -> ImageFolders:
@@ -136,7 +143,9 @@ def load_image_folder(folder: Path | None, *, side: int = 224) -> ImageFolders:
     return _of_parts("image-folder", description, root, parts, side)
 
 
-def _of_parts(name: str, description: str, root: Path, parts: dict[str, ImageFolder], side: int) -> ImageFolders:
+def _of_parts(
+    name: str, description: str, root: Path, parts: dict[str, ImageFolder], side: int, *, colour: bool = False
+) -> ImageFolders:
     train, test = (parts[part] for part in _PARTS)
     if train.classes != test.classes:
         other = set(train.classes) ^ set(test.classes)
@@ -150,17 +159,28 @@ def _of_parts(name: str, description: str, root: Path, parts: dict[str, ImageFol
         description,
         len(train.classes),
         (3, side, side),
-        Images(train, random_crop(side)),
+        Images(train, random_crop(side, colour=colour)),
         Images(test, centre_crop(side)),
         digest.hexdigest()[:16],
     )
 
 
-def random_crop(side: int) -> Callable[..., Tensor]:
-    """Random crop of 8 to 100 % of the area, resized; mirrored half of the time; normalised a channel."""
+def random_crop(side: int, *, colour: bool = False) -> Callable[..., Tensor]:
+    """Random crop of 8 to 100 % of the area, resized; mirrored half of the time; normalised a channel.
+
+    Args:
+        side: height and width that come out.
+        colour: with ``jitter`` before, and ``Lighting`` after the conversion to numbers.
+    """
     from torchvision.transforms import v2
 
-    return v2.Compose([v2.RandomResizedCrop(side, antialias=True), v2.RandomHorizontalFlip(), *_normalised()])
+    from .colour import Lighting, jitter
+
+    cut = [v2.RandomResizedCrop(side, antialias=True), v2.RandomHorizontalFlip()]
+    *convert, normalise = _normalised()
+    if not colour:
+        return v2.Compose([*cut, *convert, normalise])
+    return v2.Compose([*cut, jitter(), *convert, Lighting(), normalise])
 
 
 def centre_crop(side: int) -> Callable[..., Tensor]:

@@ -13,7 +13,9 @@ SHAPES: dict[str, Shape] = {
     "pie": (_GREY, 68),
     "cifar10": (_COLOUR, 10),
     "cifar100": (_COLOUR, 100),
+    "cifar100-own": (_COLOUR, 100),
     "imagenet": ((3, 224, 224), 1_000),
+    "imagenet-colour": ((3, 224, 224), 1_000),
 }
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from orthonorm_paper.exceptions import UserError
 
-from .cifar import cifar10, cifar10_tune, cifar100, cifar100_tune
+from .cifar import cifar10, cifar10_tune, cifar100, cifar100_own, cifar100_tune
 from .copying import COPYING
 from .dataset import Dataset
-from .imagenet import ImageFolders, load_image_folder, load_imagenet
+from .imagenet import ImageFolders, load_image_folder, load_imagenet, load_imagenet_colour
 from .mnist import mnist, mnist_5k, mnist_5k_rgb
 from .pie import pie, pie_tune
 from .synthetic import SYNTHETIC
@@ -26,6 +26,7 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
     "cifar10-tune": cifar10_tune,
     "cifar100": cifar100,
     "cifar100-tune": cifar100_tune,
+    "cifar100-own": cifar100_own,
     **SYNTHETIC,
     **COPYING,
 }
@@ -33,6 +34,7 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
 # Too large for memory: read from files in every epoch.
 IMAGE_SETS: dict[str, Callable[[Path | None], ImageFolders]] = {
     "imagenet": load_imagenet,
+    "imagenet-colour": load_imagenet_colour,
     "image-folder": load_image_folder,
 }
 

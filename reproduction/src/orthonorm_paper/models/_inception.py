@@ -48,8 +48,9 @@ class Inception(nn.Module):
     ``outputs`` is the number of channels that come out.
     """
 
-    def __init__(self, inputs: int, widths: _Widths, width: int | float) -> None:
+    def __init__(self, inputs: int, widths: _Widths, width: int | float, *, relu_before_norm: bool = False) -> None:
         super().__init__()
+        block = cited_block if relu_before_norm else conv_block
 
         def channels(size: int) -> int:
             return narrowed(size, width)
@@ -59,16 +60,16 @@ class Inception(nn.Module):
         pool = nn.AvgPool2d(3, stride=1, padding=1) if widths.pool == "avg" else nn.MaxPool2d(3, stride=1, padding=1)
         branches: dict[str, nn.Module] = {}
         if widths.one:
-            branches["one"] = conv_block(inputs, channels(widths.one), 1)
-        branches["three"] = nn.Sequential(conv_block(inputs, reduce, 1), conv_block(reduce, three, 3, padding=1))
+            branches["one"] = block(inputs, channels(widths.one), 1)
+        branches["three"] = nn.Sequential(block(inputs, reduce, 1), block(reduce, three, 3, padding=1))
         branches["twice"] = nn.Sequential(
-            conv_block(inputs, double_reduce, 1),
-            conv_block(double_reduce, double, 3, padding=1),
-            conv_block(double, double, 3, padding=1),
+            block(inputs, double_reduce, 1),
+            block(double_reduce, double, 3, padding=1),
+            block(double, double, 3, padding=1),
         )
         branches["pool"] = pool
         if widths.projection:
-            branches["pool"] = nn.Sequential(pool, conv_block(inputs, channels(widths.projection), 1))
+            branches["pool"] = nn.Sequential(pool, block(inputs, channels(widths.projection), 1))
         self.branches: nn.ModuleDict = nn.ModuleDict(branches)
         one = channels(widths.one) if widths.one else 0
         self.outputs: int = one + three + double + (channels(widths.projection) if widths.projection else inputs)
@@ -89,8 +90,26 @@ def conv_block(inputs: int, outputs: int, kernel: int, *, stride: int = 1, paddi
     )
 
 
+def cited_block(inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0) -> nn.Sequential:
+    """Convolution with bias, ReLU, batch normalisation, ReLU: the order inside the modules that the paper cites."""
+    return nn.Sequential(
+        OrderedDict(
+            conv=nn.Conv2d(inputs, outputs, kernel, stride, padding),
+            before=nn.ReLU(),
+            norm=nn.BatchNorm2d(outputs, eps=_EPS),
+            relu=nn.ReLU(),
+        )
+    )
+
+
 def inception_cifar(
-    *, shape: tuple[int, ...], classes: int, start: str, seed: int, width: int | float = 1.0
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    start: str,
+    seed: int,
+    width: int | float = 1.0,
+    relu_before_norm: bool = False,
 ) -> nn.Sequential:
     """BN-Inception whose stem is two valid 3 x 3 convolutions (64, 192): 32 x 32 becomes 28 x 28.
 
@@ -100,6 +119,8 @@ def inception_cifar(
         start: entry of ``STARTS``.
         seed: of the start.
         width: factor of all widths.
+        relu_before_norm: inside the modules a ReLU on both sides of the normalisation, as the implementation that the
+            paper cites and the released code have it; the stem and the convolutions between stages stay as they are.
 
     Raises:
         UserError: images of another size, an unknown start, or a width outside (0, 64].
@@ -112,11 +133,17 @@ def inception_cifar(
     inputs = check_image(shape, "inception-cifar", side=32)
     first, second = narrowed(64, width), narrowed(192, width)
     stem = nn.Sequential(conv_block(inputs, first, 3), conv_block(first, second, 3))
-    return _network(stem, second, classes, start, seed, width)
+    return _network(stem, second, classes, start, seed, width, relu_before_norm)
 
 
 def inception_imagenet(
-    *, shape: tuple[int, ...], classes: int, start: str, seed: int, width: int | float = 1.0
+    *,
+    shape: tuple[int, ...],
+    classes: int,
+    start: str,
+    seed: int,
+    width: int | float = 1.0,
+    relu_before_norm: bool = False,
 ) -> nn.Sequential:
     """BN-Inception with the stem 7 x 7 / 2 (64), pool, 1 x 1 (64), 3 x 3 (192), pool: 224 x 224 becomes 28 x 28.
 
@@ -136,13 +163,15 @@ def inception_imagenet(
         conv_block(first, second, 3, padding=1),
         nn.MaxPool2d(3, stride=2, ceil_mode=True),
     )
-    return _network(stem, second, classes, start, seed, width)
+    return _network(stem, second, classes, start, seed, width, relu_before_norm)
 
 
-def _network(stem: nn.Module, inputs: int, classes: int, start: str, seed: int, width: int | float) -> nn.Sequential:
+def _network(
+    stem: nn.Module, inputs: int, classes: int, start: str, seed: int, width: int | float, relu_before_norm: bool
+) -> nn.Sequential:
     layers = OrderedDict[str, nn.Module](stem=stem)
     for name, widths in _MODULES.items():
-        module = Inception(inputs, widths, width)
+        module = Inception(inputs, widths, width, relu_before_norm=relu_before_norm)
         layers[f"inception{name}"] = module
         inputs = module.outputs
         if name in ("3c", "4e"):

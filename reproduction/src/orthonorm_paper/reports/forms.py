@@ -10,7 +10,7 @@ from orthonorm_paper.records.cells import DASH, Cell, cells
 from orthonorm_paper.records.files import DIVERGED, Record
 from orthonorm_paper.records.stability import is_stable
 from orthonorm_paper.reports.claims.mnist import judge
-from orthonorm_paper.reports.claims.rule import RULE, Verdict
+from orthonorm_paper.reports.claims.rule import RULE, Verdict, missing_line
 from orthonorm_paper.reports.figures.losses import COLOURS, draw_legend, draw_loss, panels, save_figure
 
 from .markdown import circumstances, escape, table
@@ -100,15 +100,21 @@ def _mean_losses(cell: Cell) -> list[float]:
 
 
 def _verdicts(records: Sequence[Record]) -> list[str]:
-    rows = []
+    rows, unrun, count = [], [], 0
     for claim in paper_numbers()["omdsm"]["claims"]:
         if claim["method"] not in METHODS:
             continue
         for form, (experiment, ending) in FORMS.items():
             own = [r for r in records if r.run.experiment == experiment and r.run.batch_size == BATCH]
             verdict = judge({**claim, "method": claim["method"] + ending}, own, DEPTH)
-            rows.append((claim["text"], form, *_answer(verdict)))
-    return [*table(("the paper says", "form", "verdict", "seeds", "mean difference (95% interval)"), rows), "", RULE]
+            count += 1
+            if verdict.seeds:
+                rows.append((claim["text"], form, *_answer(verdict)))
+            else:
+                unrun.append(verdict)
+    columns = ("the paper says", "form", "verdict", "seeds", "mean difference (95% interval)")
+    lines = [*table(columns, rows), "", RULE] if rows else []
+    return [*lines, "", missing_line(unrun, count)] if unrun else lines
 
 
 def _answer(verdict: Verdict) -> tuple[str, str, str]:

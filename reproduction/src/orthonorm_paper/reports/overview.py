@@ -13,6 +13,8 @@ from orthonorm_paper.records.stability import edges
 from orthonorm_paper.reports.tables.layouts import FULL, label_of
 
 from .markdown import escape, table
+from .open_edges import reason
+from .paper_numbers import paper_numbers
 
 TITLE = "The paper's tables and figures, and ours"
 _INTRODUCTION = (
@@ -41,7 +43,7 @@ class Section:
 
 
 def overview(sections: Sequence[Section], records: Sequence[Record] = ()) -> str:
-    """Markdown of all sections, and the learning rates of all records that are at an edge.
+    """Markdown of all sections, the paper's statements without a run, and the learning rates that are at an edge.
 
     A reduced or synthetic experiment that was not run has no place.
     """
@@ -52,13 +54,16 @@ def overview(sections: Sequence[Section], records: Sequence[Record] = ()) -> str
         elif section.variant == FULL:
             commands = ", ".join(f"`orthonorm-paper run {name}`" for name in section.experiments)
             lines += [_nested(section.text, section.name), "", f"{DASH} not run: {commands}", ""]
-    return "\n".join([*lines, *_edges(records)])
+    return "\n".join([*lines, *_without_run(records), *_edges(records)])
 
 
 def _edges(records: Sequence[Record]) -> list[str]:
     """Table of the best learning rates that are the lowest or the highest tried, for which a wider grid is open."""
     rows = sorted(
-        {(run.experiment, run.model, label_of(run), _network(run), f"{run.lr:g}", side) for run, side in edges(records)}
+        {
+            (run.experiment, run.model, label_of(run), _network(run), f"{run.lr:g}", side, reason(run) or DASH)
+            for run, side in edges(records)
+        }
     )
     if not rows:
         return []
@@ -69,11 +74,24 @@ def _edges(records: Sequence[Record]) -> list[str]:
         "ran, so that another may be better. Methods that never get below 90% of the loss of guessing are left out.",
         "",
         *table(
-            ("experiment", "network", "method", "arguments", "best learning rate", "of those that ran"),
+            ("experiment", "network", "method", "arguments", "best learning rate", "of those that ran", "why"),
             [tuple(map(escape, row)) for row in rows],
         ),
         "",
     ]
+
+
+def _without_run(records: Sequence[Record]) -> list[str]:
+    """What the paper says and no table judges, with the commands of what would show it and is not recorded."""
+    there = {record.run.experiment for record in records}
+    rows = []
+    for entry in paper_numbers()["without_run"]:
+        missing = [name for name in entry["experiments"] if name not in there]
+        if missing:
+            rows.append((escape(entry["text"]), ", ".join(f"`orthonorm-paper run {name}`" for name in missing)))
+    if not rows:
+        return []
+    return ["## Statements without a run", "", *table(("the paper says", "what would show it"), rows), ""]
 
 
 def _network(run: Run) -> str:

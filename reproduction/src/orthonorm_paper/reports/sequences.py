@@ -19,13 +19,13 @@ from orthonorm_paper.reports.figures.losses import COLOURS, loss_curve, save_fig
 
 from .markdown import budget, circumstances, escape, table
 
-COLUMNS = ("method", "best rate", "train loss", "test loss", "test error, %", "orthogonality error", "ms a step",
-           "diverged at rates")  # fmt: skip
+COLUMNS = ("method", "best learning rate", "train loss", "test loss", "test error, %", "orthogonality error",
+           "ms a step", "diverged at")  # fmt: skip
 WORDS = {
-    "recurrent-plain": "recurrent weight free, torch's start (uniform in +-1/sqrt(width))",
-    "recurrent-start": "recurrent weight free, each gate's matrix orthogonal at the start",
-    "recurrent-torch": "each gate's matrix kept orthogonal by `torch.nn.utils.parametrizations.orthogonal`, same start",
-    "recurrent-OLM": "each gate's matrix kept orthogonal by `orthonorm.orthogonalize_` (uncentred), same start",
+    "recurrent-plain": "recurrent weight free, torch's initialization (uniform in ±1/sqrt(width))",
+    "recurrent-start": "recurrent weight free, orthogonal initialization of each gate's matrix",
+    "recurrent-torch": "the same initialization, kept orthogonal by `torch.nn.utils.parametrizations.orthogonal`",
+    "recurrent-OLM": "the same initialization, kept orthogonal by `orthonorm.orthogonalize_` (uncentred)",
     "recurrent-OLM-scale": "the same with a learned scale for each row",
 }
 
@@ -45,11 +45,12 @@ def sequences_text(records: Sequence[Record]) -> str:
         "",
         *(f"- {escape(line)}" for line in circumstances(records)),
         f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; every method at the "
-        f"rates {', '.join(f'{rate:g}' for rate in RATES[name])}, shown at the one with the lowest mean training loss "
-        "in the last epoch.",
+        f"learning rates {', '.join(f'{rate:g}' for rate in RATES[name])}, shown at the one with the lowest "
+        "mean training loss in the last epoch.",
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
-        "- Mean ± deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over gates and seeds, "
-        "before a learned scale. Seconds are those of a method's fastest epoch at any rate: other work ran beside it.",
+        "- Mean ± standard deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over "
+        "gates and seeds, before a learned scale. Seconds are those of a method's fastest epoch at any learning rate: "
+        "other work ran beside it.",
         "- A step of `recurrent-plain` and one of `recurrent-start` compute the same: where their times differ, it is "
         "how much the load of the machine disturbed the clock.",
         *_baseline(records),
@@ -80,7 +81,7 @@ def _section(own: Sequence[Cell]) -> list[str]:
     return [
         *table(COLUMNS, [_row(method, own) for method in METHODS]),
         "",
-        "Training loss of the last epoch at every rate (mean over the seeds):",
+        "Training loss of the last epoch at every learning rate (mean over the seeds):",
         "",
         *table(("method", *(f"{rate:g}" for rate in grid)), rates),
         "",

@@ -50,8 +50,15 @@ def _run(run: Run, experiment: str, *, small: bool) -> Run:
     return dataclasses.replace(
         run,
         experiment=experiment,
-        dataset=f"{run.dataset.removesuffix('-tune')}-synthetic",
+        dataset=f"{_like(run.dataset)}-synthetic",
         model_args=run.model_arguments | (SMALL.get(run.model, {}) if small else {}),
         epochs=EPOCHS,
         schedule=Constant(),
     )
+
+
+def _like(dataset: str) -> str:
+    # A split, other statistics and other colours are the same images.
+    for ending in ("-tune", "-own", "-colour"):
+        dataset = dataset.removesuffix(ending)
+    return dataset

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from orthonorm_paper.exceptions import UserError
@@ -15,13 +16,14 @@ from orthonorm_paper.records.run import Run
 BY = ("dataset", "optimizer", "model", "model_args", "method", "method_args")
 
 
-def planned(entry: Experiment, results: Path, only: list[str] | None = None) -> list[Run]:
+def planned(entry: Experiment, results: Path, only: list[str] | None = None, options: Sequence[str] = ()) -> list[Run]:
     """Runs of an experiment that meet the conditions, at the rates chosen where the experiment asks for that.
 
     Args:
         entry: the experiment.
         results: folder of the results; that of ``entry.rates_from`` lies inside.
         only: conditions of ``select``.
+        options: of the command line, that the command in an error needs too.
 
     Raises:
         UserError: a condition that leaves nothing, or runs that choose a rate and are missing: it names them.
@@ -29,7 +31,7 @@ def planned(entry: Experiment, results: Path, only: list[str] | None = None) -> 
     runs = select(entry.runs(), only or [])
     if not entry.rates_from:
         return runs
-    rates = _rates(entry, runs, results)
+    rates = _rates(entry, runs, results, _options(only, options))
     chosen = [run for run in runs if run.lr == rates.get(_key(run))]
     if not chosen:
         words = ", ".join(f"{rate:g}" for rate in sorted(set(rates.values())))
@@ -51,7 +53,14 @@ def diverged_everywhere(entry: Experiment, results: Path, only: list[str] | None
     return list(dict.fromkeys(" ".join([run.method, *(f"{k}={v}" for k, v in run.method_args)]) for run in without))
 
 
-def _rates(entry: Experiment, runs: list[Run], results: Path) -> dict[Key, float]:
+def _options(only: Sequence[str] | None, options: Sequence[str]) -> str:
+    # What the two experiments may differ in is no condition on the one that chooses.
+    fields = {condition: condition.partition("=")[0] for condition in only or ()}
+    kept = [f"--only {shlex.quote(c)}" for c, field in fields.items() if field not in {"dataset", "lr", "seed"}]
+    return "".join(f" {word}" for word in (*kept, *([shlex.join(options)] if options else [])))
+
+
+def _rates(entry: Experiment, runs: list[Run], results: Path, options: str = "") -> dict[Key, float]:
     keys = {_key(run) for run in runs}
     wanted = [run for run in experiment(entry.rates_from).runs() if _key(run) in keys]
     there = set(wanted)
@@ -60,7 +69,8 @@ def _rates(entry: Experiment, runs: list[Run], results: Path) -> dict[Key, float
         return selected(records, by=BY, runs=wanted)
     except UserError as error:
         raise UserError(
-            f"{entry.name} takes its rates from {entry.rates_from}: {error} (orthonorm-paper run {entry.rates_from})"
+            f"{entry.name} takes its learning rates from {entry.rates_from}: {error} "
+            f"(orthonorm-paper run {entry.rates_from}{options})"
         ) from None
 
 

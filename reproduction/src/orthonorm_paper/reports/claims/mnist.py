@@ -107,16 +107,24 @@ def delay(own: Record, other: Record) -> float:
 
 def _gap_grows(claim: Claim, table: _Table, depth: int) -> list[SeedAnswer]:  # noqa: ARG001
     """The logarithm of the ratio of the final losses is larger at the last depth than at the first."""
-    first, last = claim["depths"][0], claim["depths"][-1]
-    own = [table.standing(layers, claim["method"]) for layers in (first, last)]
-    other = [table.standing(layers, claim["than"][0]) for layers in (first, last)]
+    depths = claim["depths"][0], claim["depths"][-1]
+    own = [table.standing(layers, claim["method"]) for layers in depths]
+    others = {method: [table.standing(layers, method) for layers in depths] for method in claim["than"]}
     answers = []
-    for seed in sorted(set(own[0]) & set(own[1]) & set(other[0]) & set(other[1])):
-        ratios = [_log_ratio(b[seed], a[seed]) for a, b in zip(own, other, strict=True)]
-        answers.append(
-            SeedAnswer(ratios[1] - ratios[0], f"ratio {math.exp(ratios[0]):.3g} to {math.exp(ratios[1]):.3g}")
-        )
+    for seed in sorted(set(own[0]).intersection(own[1], *(records for pair in others.values() for records in pair))):
+        growth, texts = [], []
+        for method, pair in others.items():
+            ratios = [_log_ratio(b[seed], a[seed]) for a, b in zip(own, pair, strict=True)]
+            growth.append(_growth(*ratios))
+            name = f"{method} " if len(others) > 1 else ""
+            texts.append(f"{name}ratio {math.exp(ratios[0]):.3g} to {math.exp(ratios[1]):.3g}")
+        answers.append(SeedAnswer(min(growth), ", ".join(texts)))
     return answers
+
+
+def _growth(first: float, last: float) -> float:
+    # A method that diverged at both depths is infinitely far away at both.
+    return 0.0 if math.isinf(first) and first == last else last - first
 
 
 def _log_ratio(above: Record, below: Record) -> float:

@@ -57,7 +57,8 @@ def judge_column(claim: Claim, placed: Placed, key: str) -> Verdict:
     if absent:
         return Verdict(claim, UNDECIDED, f"not run: {', '.join(absent)}")
     whole = {seed: found for seed, found in sorted(by_seed.items()) if all(label in found for label in needed)}
-    return decide(claim, [_KINDS[claim["kind"]](claim, found, placed.layout.field) for found in whole.values()])
+    field = claim.get("field", placed.layout.field)
+    return decide(claim, [_KINDS[claim["kind"]](claim, found, field) for found in whole.values()])
 
 
 def _errors(labels: list[str], found: Seed, field: str) -> dict[str, float]:
@@ -105,9 +106,35 @@ def _reaches(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     return SeedAnswer(answer, f"{', '.join(texts)} (target {target:.2f})")
 
 
+def _epochs(record: Record, field: str, target: float) -> float:
+    # A run that diverged gets nowhere.
+    return math.inf if math.isinf(record.final(field)) else epochs_to(curve(record, field), target)
+
+
+def _faster(claim: Claim, found: Seed, field: str) -> SeedAnswer:
+    differences, texts = [], []
+    for own, other in itertools.product(claim["methods"], claim["than"]):
+        finals = found[own].final(field), found[other].final(field)
+        target = max(filter(math.isfinite, finals), default=math.inf)
+        epochs = _epochs(found[own], field, target), _epochs(found[other], field, target)
+        differences.append(_less(*epochs))
+        texts.append(f"{own} {epochs[0]:.1f} against {other} {epochs[1]:.1f} epochs (to {target:.2f})")
+    return SeedAnswer(min(differences), ", ".join(texts))
+
+
+def _sooner(claim: Claim, found: Seed, field: str) -> SeedAnswer:
+    target = found[claim["methods"][0]].final(field)
+    epochs = {label: _epochs(found[label], field, target) for label in claim["methods"]}
+    text = ", ".join(f"{label} {number:.1f}" for label, number in epochs.items())
+    differences = [_less(b, a) for a, b in itertools.pairwise(epochs.values())]
+    return SeedAnswer(min(differences), f"{text} epochs (to {target:.2f})")
+
+
 _KINDS: dict[str, Callable[[Any, Seed, str], SeedAnswer]] = {
     "below": _below,
     "falling": _falling,
     "above-best": _above_best,
     "reaches": _reaches,
+    "faster": _faster,
+    "sooner": _sooner,
 }

@@ -75,7 +75,7 @@ def _lines(placed: Placed, key: str) -> Iterator[tuple[str, str, Cell]]:
         found, chosen = placed.cells(key, row), placed.chosen(key, row)
         title = placed.row_title(row)
         for cell in found if chosen is None else [chosen]:
-            label = title if len(found) == 1 else f"{title}, rate {cell.run.lr:g}"
+            label = title if len(found) == 1 else f"{title}, learning rate {cell.run.lr:g}"
             yield label, _COLOURS[index % len(_COLOURS)], cell
 
 
@@ -89,7 +89,7 @@ def _title(placed: Placed, key: str, fields: Sequence[str]) -> str:
 def _foot(placed: Placed, count: int) -> str:
     synthetic = "Synthetic data. " if placed.variant == SYNTHETIC else ""
     several = any(len(placed.cells(key, row)) > 1 for key in placed.columns for row in placed.rows)
-    rate = "of several rates the one with the lowest training loss; " if several else ""
+    rate = "of several learning rates the one with the lowest training loss; " if several else ""
     text = (
         f"{synthetic}Solid: training; dashed with triangles: test; mean over the seeds; {rate}{budget(placed.records)}"
     )

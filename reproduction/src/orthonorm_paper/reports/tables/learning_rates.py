@@ -32,7 +32,8 @@ def rates_text(name: str, layout: Layout, variant: str, records: Sequence[Record
         title = escape(f"{dataset}, {str(optimizer).upper()}") + (", synthetic data" if synthetic else "")
         lines += [f"## {title}: validation error, %", "", *_budget(own), "", *_table(own, synthetic), ""]
     note = (
-        "Mean ± deviation over the seeds in the last epoch; the rate with the lowest mean is chosen (in bold), of "
+        "Mean ± standard deviation over the seeds in the last epoch; the learning rate with the lowest mean is chosen "
+        "(in bold), of "
         f"equal ones that with the lower loss, then the smaller; {DASH} was not run."
     )
     return "\n".join([*lines, note, ""] if records else lines)
@@ -57,7 +58,7 @@ def _table(groups: dict[Key, list[Cell]], synthetic: bool) -> list[str]:
         else:
             answer = "every one diverged" if complete else f"{missing} missing"
         rows.append((escape(label), *(by_rate.get(rate, DASH) for rate in rates), answer))
-    return table(("method", *(f"{rate:g}" for rate in rates), "rate chosen"), rows)
+    return table(("method", *(f"{rate:g}" for rate in rates), "learning rate chosen"), rows)
 
 
 def _place(tried: Sequence[Cell]) -> tuple[bool, str]:

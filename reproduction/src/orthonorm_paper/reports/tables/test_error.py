@@ -16,7 +16,7 @@ from .layouts import FULL, REDUCED, SYNTHETIC, VARIANTS, Row
 from .placement import Placed
 
 _NOTE = (
-    "Mean ± deviation over the seeds in the last epoch, with the number of seeds and the rate at the start; "
+    "Mean ± standard deviation over the seeds in the last epoch, with the number of seeds and the first learning rate; "
     f"{DASH} was not run or is not in the paper."
 )
 
@@ -109,7 +109,7 @@ def _told(row: Row, key: str) -> str:
 def _ours(placed: Placed, key: str, cell: Cell) -> str:
     count = len(cell.records)
     seeds = f"{count} of {placed.layout.seeds} seeds" if _short(placed, count) else _counted(count, "seed")
-    notes = [seeds, f"rate {cell.run.lr:g}", *_own_budget(placed.columns[key], cell)]
+    notes = [seeds, f"learning rate {cell.run.lr:g}", *_own_budget(placed.columns[key], cell)]
     return f"{cell.text(placed.layout.field, 2)} ({', '.join(notes)})"
 
 

@@ -24,7 +24,7 @@ _INSIDE = 0.999
 class Landing(MomentumOptimizer):
     r"""SGD near the Stiefel manifold: matrix products only, `|W W^T - I|_F <= eps` at every step.
 
-    For a weight (a group of rows, `n x d`) with gradient `G`, learning learning rate `eta` and momentum `mu`:
+    For a weight (a group of rows, `n x d`) with gradient `G`, learning rate `eta` and momentum `mu`:
 
     `b <- mu b + G`, `W <- W - t (W skew(W^T b) + lambda (W W^T - I) W)`, `t = min(eta, safe)`
 

@@ -24,7 +24,7 @@ _LEAST_TOLERANCE = 1e-3
 class StiefelMuon(MomentumOptimizer):
     r"""Muon that keeps `W W^T = I`: each step is the steepest one of spectral norm `eta`.
 
-    For a weight (a group of rows, `n x d`) with gradient `G`, learning learning rate `eta` and momentum `mu`:
+    For a weight (a group of rows, `n x d`) with gradient `G`, learning rate `eta` and momentum `mu`:
 
     `b <- mu T(b) + T(G)`, `W <- R_W(eta X)`,
     `X = argmin <b, X>` over `X W^T + W X^T = 0`, `|X|_2 <= 1`

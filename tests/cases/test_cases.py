@@ -71,7 +71,7 @@ def test_case_02_square_and_narrow_layers_get_legal_groups():
     assert error_of_rows(filters(grouped), (8,) * 8) < 2e-6
     for layer in (square, grouped):
         size = map_of(layer).limit + 1
-        with pytest.raises(ValueError, match=rf"a group may hold at most {size - 1} rows .*; got group_size = {size}"):
+        with pytest.raises(ValueError, match=rf"\b{size - 1} rows .*group_size = {size}\b"):
             on.orthogonal_weight_norm(on.fold(layer), group_size=size, center=map_of(layer).center)
 
 
@@ -322,7 +322,7 @@ def test_case_22_a_wrapped_module_is_not_pickled_and_the_cures_work():
 
     model, x = build(), torch.randn(3, 8)
     for write in (pickle.dumps, multiprocessing.reduction.ForkingPickler.dumps):
-        with pytest.raises(RuntimeError, match=r"^Serialization of parametrized modules is only supported through sta"):
+        with pytest.raises(RuntimeError, match=r"state_dict"):
             write(model)
     worker = build()  # built in the worker, the state sent
     worker.load_state_dict(pickle.loads(pickle.dumps(model.state_dict())))
@@ -361,7 +361,7 @@ def test_case_23_a_nan_gradient_spoils_its_group_only():
 
 
 def test_case_24_layers_of_one_or_two_inputs_and_models_of_one_layer():
-    with pytest.raises(ValueError, match=r"rows of at least 2 entries.*got d = 1\. Use center=False"):
+    with pytest.raises(ValueError, match=r"d = 1\b.*center=False"):
         on.orthogonal_weight_norm(nn.Linear(1, 4), center=True)
     one = on.orthogonal_weight_norm(nn.Linear(1, 4))
     torch.testing.assert_close(weight(one).abs(), torch.ones(4, 1))
@@ -370,7 +370,7 @@ def test_case_24_layers_of_one_or_two_inputs_and_models_of_one_layer():
     torch.testing.assert_close(weight(two).abs(), torch.full((4, 2), 0.5**0.5))
     (gradient,) = torch.autograd.grad(two(torch.randn(3, 2)).square().sum(), free(two))
     assert gradient.abs().max() < 1e-5
-    with pytest.raises(ValueError, match=r"converts no weight of this Linear: 1 left \(output layer"):
+    with pytest.raises(ValueError, match=r"Linear.*\b1 left \(output layer"):
         on.orthogonalize_(nn.Linear(8, 4))
     assert list(on.orthogonality_error(on.orthogonalize_(nn.Linear(8, 4), filter_fn=lambda *_: True))) == ["weight"]
 

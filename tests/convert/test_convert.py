@@ -173,7 +173,7 @@ def test_a_tied_embedding_is_refused_and_named():
     model = nn.ModuleDict({"embedding": nn.Embedding(20, 8), "hidden": nn.Linear(8, 8), "head": nn.Linear(8, 20)})
     head: Any = model["head"]
     head.weight = model["embedding"].weight
-    with pytest.raises(ValueError, match=r"^embedding\.weight shares its tensor with a chosen layer"):
+    with pytest.raises(ValueError, match=r"^embedding\.weight "):
         on.orthogonalize_(model, filter_fn=every_layer)
     on.orthogonalize_(model)  # the head is the last Linear: the default leaves it, and its tie, alone
     assert converted(model) == ["hidden"]
@@ -208,7 +208,7 @@ def test_converting_makes_the_weights_that_loading_makes():
 def test_a_lazy_layer_is_refused_by_name():
     model = nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 4))
     for choose in (None, every_layer):
-        with pytest.raises(ValueError, match=r"^0\.weight has no shape yet \(a lazy module\)\. Run one batch"):
+        with pytest.raises(ValueError, match=r"^0\.weight .*lazy"):
             on.orthogonalize_(model, filter_fn=choose)
 
 
@@ -480,7 +480,7 @@ def test_a_config_that_no_layer_could_take_is_refused(
 @pytest.mark.usefixtures("unenforced")
 def test_a_config_takes_its_options_by_name_and_says_which_there_are():
     make: Any = on.OrthogonalConfig
-    with pytest.raises(TypeError, match=r"takes its options by name, as group_size=8; got \(8,\)"):
+    with pytest.raises(TypeError, match=r"group_size=8.*\(8,\)"):
         make(8)
     assert list(inspect.signature(on.OrthogonalConfig).parameters)[:2] == ["group_size", "center"]
     assert dataclasses.replace(on.OrthogonalConfig(scale="row_norms"), group_size=8) == on.OrthogonalConfig(

@@ -131,7 +131,7 @@ def test_a_wrapper_that_hands_on_attributes_is_not_taken_for_its_layer():
 def test_a_copy_that_loses_a_wrapper_is_refused():
     model = nn.Sequential(HandsOn(on.OrthogonalLinear(6, 4)))
     before = model(torch.ones(1, 6))
-    with pytest.raises(TypeError, match=r"this Sequential has no 0\.inner\.weight, .* or use fold_"):
+    with pytest.raises(TypeError, match=r"Sequential .*0\.inner\.weight.*fold_"):
         on.fold(model)
     torch.testing.assert_close(model(torch.ones(1, 6)), before)
 

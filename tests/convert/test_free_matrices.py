@@ -85,7 +85,7 @@ def test_a_norm_that_the_dtype_holds_is_set_to_rounding_and_another_refused(dtyp
     layer = on.OrthogonalLinear(64, 48, bias=False, dtype=dtype)
     before, W = free(layer).detach().clone(), weight(layer).detach().double()
     if dtype == torch.float16 and norm in (1e-8, 1e5):
-        with pytest.raises(ValueError, match=r"^norm must be between 0\.00049 and 6\.6e\+04 for weight in"):
+        with pytest.raises(ValueError, match=r"^norm .*0\.00049 and 6\.6e\+04 for weight\b"):
             on.renormalize_(layer, norm=norm)
         assert torch.equal(free(layer), before)
         return
@@ -100,7 +100,7 @@ def test_a_size_of_v_that_float16_does_not_hold_is_refused(size: float):
     model: Any = nn.Sequential(on.OrthogonalLinear(64, 48, dtype=torch.float16))
     with torch.no_grad():
         free(model[0]).fill_(size).add_(size * torch.eye(48, 64))
-    with pytest.raises(ValueError, match=r"for 0\.weight in torch\.float16; got .*, the norm of its V\. Pass norm=1"):
+    with pytest.raises(ValueError, match=r"0\.weight in torch\.float16.*norm=1"):
         on.renormalize_(model)
     on.renormalize_(model, norm=1.0)
     assert float(row_norms(model[0]).sub(1).abs().max()) < 2e-3

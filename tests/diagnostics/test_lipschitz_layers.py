@@ -1,5 +1,6 @@
 """The constant of each known module, against its Jacobian, its dense matrix, or an input that attains it."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -235,3 +236,16 @@ def test_layer_norm_and_its_relatives_attain_their_constant_where_the_input_has_
     norm = derivative_norm(module, worst().double())
     assert norm * (1 - 1e-14) <= bound <= norm * (1 + 1e-9)
     assert derivative_norm(module, torch.randn(worst().shape, dtype=torch.float64)) < bound
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.Conv1d(4, 2, 1)], ids=["linear", "convolution"])
+def test_a_weight_that_is_not_finite_has_no_bound(layer: nn.Module):
+    layer = copy.deepcopy(layer)
+    next(layer.parameters()).data.view(-1)[0] = math.nan
+    found = on.lipschitz_bound(layer)
+    assert math.isnan(found.bound)
+    assert found.layers[0].how == "not finite"
+
+
+def test_max_min_shows_its_dimension():
+    assert repr(on.MaxMin(2)) == "MaxMin(dim=2)"

@@ -1,5 +1,6 @@
 """The operator view, against the dense matrix of the operator built column by column."""
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -261,3 +262,25 @@ def test_wrong_inputs(call: Callable[[], object], exception: type[Exception], me
 def test_a_layer_without_outputs_has_the_norm_zero():
     (row,) = on.operator_norms(nn.Sequential(nn.Linear(5, 0)), torch.randn(2, 5))
     assert (row.lower, row.upper, row.how) == (0.0, 0.0, "empty")
+
+
+BOUNDED = {
+    "stride": nn.Conv1d(1, 2, 3, stride=2, padding=1),
+    "dilation": nn.Conv1d(1, 2, 3, dilation=3, padding=3),
+    "transposed": nn.ConvTranspose1d(1, 1, 7, stride=2),
+    "transposed, dilated": nn.ConvTranspose1d(1, 1, 3, stride=2, dilation=2),
+}
+
+
+@pytest.mark.parametrize(("layer", "size"), [(layer, n) for layer in BOUNDED.values() for n in (2, 3, 5)], ids=str)
+def test_the_circle_of_the_bound_has_room_for_the_whole_kernel(layer: Any, size: int):
+    # The bound is that of the circle which is named in its docstring, on the finer side: a smaller one may be too low.
+    layer = copy.deepcopy(layer).double()
+    n = layer(torch.zeros(1, 1, size, dtype=torch.float64)).shape[-1] if layer.transposed else size
+    (k,), (d,), (s,) = layer.kernel_size, layer.dilation, layer.stride
+    circle = math.ceil((n + (k - 1) * d) / s) * s
+    for _ in range(5):
+        layer.weight.data.normal_()
+        matrix = dense(lambda x: circular(x, layer.weight.data, s, d, 1), (1, circle))
+        row = on.operator_norms(layer, torch.zeros(1, 1, size, dtype=torch.float64))[0]
+        assert row.upper == pytest.approx(float(torch.linalg.matrix_norm(matrix, 2)), rel=1e-12)

@@ -1,6 +1,7 @@
 """The planner against what torch counts on real ranks, and at the size of a cluster."""
 
 import re
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -216,3 +217,9 @@ def test_no_pretrained_weights_are_fetched(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
     assert weights_of("ssdlite320_mobilenet_v3_large", on.OrthogonalConfig(group_size=64))
+
+
+def test_a_name_of_a_model_needs_torchvision(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
+    with pytest.raises(ImportError, match=r"resnet50.*torchvision"):
+        weights_of("resnet50", on.OrthogonalConfig())

@@ -13,6 +13,6 @@ from orthonorm.distributed import shard_
 def test_shard_says_that_this_torch_cannot_leave_weights_out(unenforced: None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shard, "fully_shard", lambda module: module)
     model = nn.Linear(4, 3)
-    with pytest.raises(RuntimeError, match=r"shard_ needs a fully_shard that takes ignored_params; that of torch \d"):
+    with pytest.raises(RuntimeError, match=r"shard_ .*ignored_params.*torch \d"):
         shard_(model, cast("DeviceMesh", None))
     assert list(dict(model.named_parameters())) == ["weight", "bias"]

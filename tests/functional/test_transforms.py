@@ -112,7 +112,7 @@ def test_forward_mode_over_forward_mode_is_refused(method: str):
 
     Sigma = V @ V.T + torch.eye(4)
     for function, x in ((partial(orthonormalize, method=method), V), (partial(inverse_sqrt, method=method), Sigma)):
-        with pytest.raises(RuntimeError, match=r"forward mode over forward mode .* Take forward over reverse"):
+        with pytest.raises(RuntimeError, match=r"forward over reverse"):
             torch.func.jacfwd(torch.func.jacfwd(function))(x)
     with pytest.raises(RuntimeError, match="forward mode over forward mode"):
         along(along(partial(orthonormalize, method=method)))(V)

@@ -99,7 +99,7 @@ def test_transformers_with_options(options: dict[str, Any], tmp_path: Any):
 
 def test_case_27_a_model_of_transformers_that_converts_refuses_a_plain_file(tmp_path: Any):
     BertForSequenceClassification(TINY).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"bert\.encoder\.layer\.0.*\.weight was made on the meta device"):
+    with pytest.raises(ValueError, match=r"bert\.encoder\.layer\.0.*\.weight .*meta"):
         ConvertedBert.from_pretrained(tmp_path)(torch.zeros(1, 3, dtype=torch.long))
     plain = trained(BertForSequenceClassification.from_pretrained(tmp_path))
     model: Any = ConvertedBert(TINY)

@@ -24,7 +24,7 @@ def test_folding_what_is_offloaded_is_refused_and_the_cure_folds(offload: Any, f
     model = trained(ConvertedNet())
     expected = model(X).detach()
     offload(model, tmp_path)
-    with pytest.raises(ValueError, match=r"V of a\.weight is on the meta device.*remove_hook_from_submodules"):
+    with pytest.raises(ValueError, match=r"a\.weight .*meta.*remove_hook_from_submodules"):
         fold(model)
     torch.testing.assert_close(model(X), expected)
     remove_hook_from_submodules(model)
@@ -36,7 +36,7 @@ def test_a_model_that_is_converted_after_the_offload_is_refused(offload: Any, tm
     model = Net()
     offload(model, tmp_path)
     on.orthogonalize_(model)
-    with pytest.raises(ValueError, match=r"a\.weight was made on the meta device.*before you offload"):
+    with pytest.raises(ValueError, match=r"a\.weight .*meta.*offload"):
         model(X)
 
 

@@ -85,7 +85,7 @@ def test_a_group_says_for_itself_that_it_holds_stacks():
 
 @pytest.mark.usefixtures("unenforced")
 def test_a_stack_has_three_dimensions():
-    with pytest.raises(ValueError, match=r"three dimensions \(E, n, d\), got shape \(3, 5\).*stacked=False"):
+    with pytest.raises(ValueError, match=r"\(E, n, d\).*\(3, 5\).*stacked=False"):
         on.StiefelSGD([on_manifold((3, 5))], lr=0.1, stacked=True)
     with pytest.raises(TypeError, match="stacked must be True or False, got 1"):
         on.StiefelSGD([on_manifold((3, 5))], lr=0.1, stacked=1)
@@ -94,7 +94,7 @@ def test_a_stack_has_three_dimensions():
 def test_a_stack_that_is_known_by_its_name_must_be_said_to_be_one():
     experts, convolution = nn.Module(), nn.Conv1d(2, 4, 3, bias=False).double()
     experts.up = stack((4, 3, 5), None)
-    with pytest.raises(ValueError, match=r"up has three dimensions, \(4, 3, 5\).*stacked=True"):
+    with pytest.raises(ValueError, match=r"up .*\(4, 3, 5\).*stacked=True"):
         on.StiefelSGD(experts.named_parameters(), lr=0.1)
     on.StiefelSGD(experts.named_parameters(), lr=0.1, stacked=True)
     with torch.no_grad():

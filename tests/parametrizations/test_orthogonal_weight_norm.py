@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 import orthonorm as on
@@ -192,6 +192,25 @@ def test_an_assigned_weight_becomes_v_and_its_row_norms_the_scale():
     starts_from(layer, X)
     torch.testing.assert_close(scale(layer), X.norm(dim=1))
     torch.testing.assert_close(weight(layer), X.norm(dim=1, keepdim=True) * polar(X, center=False).float())
+
+
+class Shifted(nn.Module):
+    def forward(self, W: Tensor) -> Tensor:
+        return W + 1
+
+    def right_inverse(self, W: Tensor) -> Tensor:
+        return W - 1
+
+
+def test_an_assignment_behind_two_parametrizations_starts_the_scale():
+    layer: Any = on.OrthogonalLinear(8, 4, scale="row_norms")
+    for behind in (Shifted(), Doubled()):
+        parametrize.register_parametrization(layer, "weight", behind)
+    rows = torch.linalg.qr(torch.randn(8, 4, dtype=torch.float64)).Q.mT.float()
+    g = torch.tensor([[0.5], [1.0], [2.0], [3.0]])
+    layer.weight = 2 * (g * rows + 1)
+    torch.testing.assert_close(layer.parametrizations.weight[0].scale.detach().view(4, 1), g)
+    torch.testing.assert_close(layer.weight.detach(), 2 * (g * rows + 1))
 
 
 def test_training_leaves_an_assigned_tensor_alone():
@@ -669,7 +688,7 @@ def test_a_weight_that_is_not_finite_is_converted_with_a_warning_that_names_it()
     layer = nn.Linear(8, 4)
     with torch.no_grad():
         layer.weight[0, 0] = float("nan")
-    with pytest.warns(UserWarning, match=r"weight of Linear has entries that are not finite"):
+    with pytest.warns(UserWarning, match=r"weight of Linear .*not finite"):
         on.orthogonal_weight_norm(layer, group_size=2)
     assert layer.weight[:2].isnan().all()
     assert layer.weight[2:].isfinite().all()

@@ -24,12 +24,21 @@ LIBRARY: dict[str, set[str]] = {
     "functional": set(),
     "_nearest_name": set(),
     "_max_min": set(),
+    "_text_table": set(),
     "parametrizations": {"functional", "_nearest_name"},
     "layers": {"functional", "parametrizations", "_nearest_name"},
-    "convert": {"functional", "parametrizations", "_nearest_name"},
+    "convert": {"functional", "parametrizations", "_nearest_name", "_text_table"},
     "optim": {"functional", "_nearest_name"},
-    "diagnostics": {"functional", "parametrizations", "convert", "_max_min", "_nearest_name"},
-    "integrations": {"functional", "parametrizations", "convert", "diagnostics", "_max_min", "_nearest_name"},
+    "diagnostics": {"functional", "parametrizations", "convert", "_max_min", "_nearest_name", "_text_table"},
+    "integrations": {
+        "functional",
+        "parametrizations",
+        "convert",
+        "diagnostics",
+        "_max_min",
+        "_nearest_name",
+        "_text_table",
+    },
     "distributed": {"functional", "parametrizations", "optim", "_nearest_name"},
     "cli": {
         "functional",
@@ -40,6 +49,7 @@ LIBRARY: dict[str, set[str]] = {
         "optim",
         "_max_min",
         "_nearest_name",
+        "_text_table",
     },
     "__init__": {
         "functional",
@@ -50,6 +60,7 @@ LIBRARY: dict[str, set[str]] = {
         "diagnostics",
         "_max_min",
         "_nearest_name",
+        "_text_table",
     },
 }  # fmt: skip
 

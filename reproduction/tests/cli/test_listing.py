@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from orthonorm_paper.cli.closing_lines import ending
-from orthonorm_paper.cli.counting import counted
 from orthonorm_paper.cli.listing import ONE, fold, heading, overview, replaced, summary
 from orthonorm_paper.experiments import EXPERIMENTS
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import write_record
 from paper_support.recorded import record
 

@@ -163,7 +163,7 @@ def test_a_missing_data_set_is_downloaded_and_unpacked(tmp_path: Path, server: C
 
 
 def test_a_broken_download_is_told_and_leaves_nothing(tmp_path: Path, server: Callable[..., type[CIFAR10]]):
-    with pytest.raises(UserError, match=r"could not be downloaded .*: put cifar-10-python.tar.gz from http://"):
+    with pytest.raises(UserError, match=r"cifar-10-python\.tar\.gz .*http://"):
         load(server(keep=-20), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -177,7 +177,7 @@ def test_an_archive_that_is_there_is_unpacked(tmp_path: Path, server: Callable[.
 
 def test_a_data_set_that_cannot_be_downloaded_says_how_to_get_it(tmp_path: Path):
     reader = published(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match=r"Tiny is not in .*data and could not be downloaded .*--data FOLDER"):
+    with pytest.raises(UserError, match=r"Tiny .*data .*--data FOLDER"):
         load(reader, tmp_path / "data")
 
 
@@ -185,7 +185,7 @@ def test_a_data_set_that_cannot_be_downloaded_says_how_to_get_it(tmp_path: Path)
 def test_a_missing_file_is_named(tmp_path: Path, name: str):
     reader = published(tmp_path)
     (tmp_path / reader.base_folder / name).unlink()
-    with pytest.raises(UserError, match=rf"{name} is missing: remove .*cifar-10-batches-py and run again"):
+    with pytest.raises(UserError, match=rf"{name} is missing.*cifar-10-batches-py"):
         load(reader, tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_a_truncated_file_is_named_with_its_sum(tmp_path: Path, name: str):
     reader = published(tmp_path)
     path = tmp_path / reader.base_folder / name
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=rf"{name} is truncated or corrupt, its MD5 sum is not [0-9a-f]{{32}}: remove"):
+    with pytest.raises(UserError, match=rf"{name} .*MD5 .*[0-9a-f]{{32}}"):
         load(reader, tmp_path)
 
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthonorm_paper.data import batch_order, generator, load_dataset
+from orthonorm_paper.data import Dataset, batch_order, generator, load_dataset
 from orthonorm_paper.data.augmentation import crop, flip_crop
 from orthonorm_paper.data.idx import read_idx
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.records.run import Run
 from orthonorm_paper.training.loader import EpochLoader
 
 
@@ -232,3 +233,20 @@ def test_a_broken_gzip_file_is_named(tmp_path: Path, content: bytes):
 def test_an_unknown_data_set_lists_the_known_ones():
     with pytest.raises(UserError, match=r"dataset is one of mnist-5k, .*, got 'imagenet'"):
         load_dataset("imagenet")
+
+
+def test_each_batch_and_each_epoch_is_augmented_anew():
+    # Of equal images, only what is drawn tells two batches apart.
+    image = torch.arange(32.0 * 32).view(1, 1, 32, 32)
+    images, labels = image.expand(64, -1, -1, -1), torch.zeros(64, dtype=torch.long)
+    data = Dataset("equal", "equal images", 2, images, labels, images, labels, "")
+    run = Run(experiment="x", dataset="equal", model="mlp", method="plain", lr=0.1, epochs=2, batch_size=32,
+              augment="crop")  # fmt: skip
+    loader = EpochLoader(run, data)
+    drawn = []
+    for loader.epoch in range(2):
+        drawn += [images for images, _ in loader]
+    assert len(drawn) == 4
+    for i, first in enumerate(drawn):
+        assert all(not torch.equal(first, other) for other in drawn[:i])
+    assert all(torch.equal(*pair) for pair in zip(drawn[2:], (images for images, _ in loader), strict=True))

@@ -161,15 +161,15 @@ def test_a_truncated_image_is_named_when_it_is_read(tmp_path: Path, kept: int):
     path = tmp_path / "train" / CLASSES[1] / "a.JPEG"
     path.write_bytes(path.read_bytes()[:kept])
     data = load(tmp_path)
-    with pytest.raises(UserError, match=r"n01443537/a.JPEG cannot be read as an image \(.*\): get it again"):
+    with pytest.raises(UserError, match=r"n01443537/a\.JPEG .*again"):
         data.train[0, 0, 2]
 
 
 def test_a_missing_part_says_how_to_get_it(tmp_path: Path):
-    with pytest.raises(UserError, match=r"train is missing: get ILSVRC2012_img_train.tar .*split='train'"):
+    with pytest.raises(UserError, match=r"train .*ILSVRC2012_img_train\.tar .*split='train'"):
         load(tmp_path)
     (fill(tmp_path) / "val").rename(tmp_path / "test")
-    with pytest.raises(UserError, match=r"val is missing: get ILSVRC2012_img_val.tar .*ImageNet\('.*', split='val'\)"):
+    with pytest.raises(UserError, match=r"val .*ILSVRC2012_img_val\.tar .*ImageNet\('.*', split='val'\)"):
         load(tmp_path)
 
 
@@ -178,7 +178,7 @@ def test_images_that_are_not_sorted_by_class_are_told(tmp_path: Path):
     for path in list((tmp_path / "val").glob("*/*")):
         path.rename(tmp_path / "val" / f"{path.parent.name}.JPEG")
         path.parent.rmdir()
-    with pytest.raises(UserError, match="val is not a folder of images in a folder a class"):
+    with pytest.raises(UserError, match=r"val .*a folder a class"):
         load(tmp_path)
 
 
@@ -190,10 +190,10 @@ def test_a_class_without_images_is_told(tmp_path: Path):
 
 
 def test_other_counts_are_told(tmp_path: Path, folder: Path):
-    with pytest.raises(UserError, match=r"train has 6 images in 3 classes, expected 1,281,167 in 1000: get ILSVRC"):
+    with pytest.raises(UserError, match=r"train .*\b6 .*\b3 .*1,281,167 .*1000.*ILSVRC"):
         load_imagenet(folder)
-    with pytest.raises(UserError, match="val has 3 images in 3 classes, expected 4 in 3"):
+    with pytest.raises(UserError, match=r"val .*\b3 .*\b3 .*\b4 .*\b3"):
         load(folder, test=4)
     (fill(tmp_path) / "val" / CLASSES[0]).rename(tmp_path / "val" / "n9")
-    with pytest.raises(UserError, match="train and val have different classes, among them n01440764"):
+    with pytest.raises(UserError, match=r"train and val .*n01440764"):
         load(tmp_path)

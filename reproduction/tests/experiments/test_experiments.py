@@ -117,11 +117,11 @@ def test_what_chooses_a_rate_and_is_missing_is_named(tmp_path: Path):
     entry = experiment("pie-adam-synthetic")
     lost = next(r for r in experiment("pie-tune-synthetic").runs() if r.optimizer == "adam" and r.method == "WN")
     (tmp_path / "pie-tune-synthetic" / f"{lost.id}.jsonl").unlink()
-    with pytest.raises(UserError, match=f"1 run is missing: {re.escape(lost.id)}; .*run pie-tune-synthetic"):
+    with pytest.raises(UserError, match=f"{re.escape(lost.id)}; .*run pie-tune-synthetic"):
         planned(entry, tmp_path)
     # What is not asked for is not missed.
     assert {run.method for run in planned(entry, tmp_path, ["method=OLM,plain"])} == {"OLM", "plain"}
-    with pytest.raises(UserError, match=r"no run is at a rate that pie-tune-synthetic chose \(0.005\)"):
+    with pytest.raises(UserError, match=r"pie-tune-synthetic .*0\.005"):
         planned(entry, tmp_path, ["method=OLM", "lr=0.001"])
 
 
@@ -219,7 +219,7 @@ def test_ids_of_synthetic_likenesses_are_distinct():
 def test_wrong_names_are_told():
     with pytest.raises(UserError, match=r"experiment is one of demo, .*, got 'lenet-synthetic'"):
         experiment("lenet-synthetic")
-    with pytest.raises(UserError, match="vgg-5k has no synthetic variant: its data is at hand"):
+    with pytest.raises(UserError, match=r"vgg-5k .*synthetic"):
         synthetic_of(EXPERIMENTS["vgg-5k"])
 
 

@@ -105,7 +105,7 @@ def test_claims_about_costs_are_judged_by_the_ratio():
 
 
 def test_a_cost_of_two_kinds_of_runs_is_refused():
-    with pytest.raises(UserError, match=r"OLM-vgg-b256-.* and OLM-vgg-b64-.* are both OLM on vgg"):
+    with pytest.raises(UserError, match=r"OLM-vgg-b256-.*OLM-vgg-b64-"):
         cost_text("cost", LAYOUTS["cost"], FULL, [COSTS[2], timed("OLM", (1.0,), batch_size=64)])
 
 

@@ -133,7 +133,7 @@ def test_an_experiment_and_all_of_them_exclude_each_other():
 
 
 def test_a_folder_without_records_says_what_to_do(tmp_path: Path):
-    with pytest.raises(UserError, match="holds no folder with records: first `orthonorm-paper run NAME`"):
+    with pytest.raises(UserError, match="orthonorm-paper run NAME"):
         write_all(tmp_path, tmp_path / "out")
 
 

@@ -9,10 +9,10 @@ from scipy import stats
 from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.schedules import Constant
+from orthonorm_paper.reports.demo import RECORDED
 from orthonorm_paper.reports.forms import forms_text
 from orthonorm_paper.reports.paired import BASELINES, ORTHOGONAL, lower, paired_text, standing
 from orthonorm_paper.reports.publish import write_report
-from orthonorm_paper.reports.recorded_headline import RECORDED
 from paper_support.recorded import changed, record
 
 OWN, OTHER = (5.0, 5.5, 5.2, 5.1, 5.4), (6.0, 6.1, 6.4, 5.9, 6.6)

@@ -18,11 +18,11 @@ from orthonorm_paper.records.files import Record, write_record
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.reports import demo
 from orthonorm_paper.reports.claims.mnist import judge
-from orthonorm_paper.reports.demo import headline, table_rows
-from orthonorm_paper.reports.figures.losses import draw_loss, loss_curve, panels
+from orthonorm_paper.reports.demo import Recorded, headline, table_rows
+from orthonorm_paper.reports.figures.losses import draw_loss, panels
+from orthonorm_paper.reports.figures.mean_curves import curve
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.publish import write_report
-from orthonorm_paper.reports.recorded_headline import Recorded
 from orthonorm_paper.reports.tables.omdsm import omdsm_text
 from paper_support.recorded import changed, demo_set, record, small_set
 
@@ -304,10 +304,10 @@ def test_a_cell_with_divergence_has_no_mean_and_is_never_the_best():
 
 
 def test_a_curve_has_a_gap_where_a_loss_was_not_finite():
-    curve = loss_curve(record("OLM", 0.1, (2.3, None, 0.5)))
-    assert curve[0] == 2.3
-    assert curve[1] != curve[1]
-    assert curve[2] == 0.5
+    values = curve(record("OLM", 0.1, (2.3, None, 0.5)), "train_loss")
+    assert values[0] == 2.3
+    assert values[1] != values[1]
+    assert values[2] == 0.5
 
 
 def test_a_drawn_curve_is_the_mean_and_a_cross_marks_divergence():

@@ -127,7 +127,7 @@ def test_the_top_five_error_is_that_of_the_five_largest_logits(pictures: Path, t
 
 def test_an_image_that_cannot_be_read_by_another_process_is_one_line(pictures: Path, tmp_path: Path):
     (pictures / "train" / "class3" / "a.jpg").write_bytes(b"")
-    with pytest.raises(UserError, match=r"^\S*train/class3/a.jpg cannot be read as an image .*: get it again$"):
+    with pytest.raises(UserError, match=r"^\S*train/class3/a\.jpg .*again$"):
         execute(RUN, tmp_path / "out", Settings(device="cpu", data=pictures, workers=1))
 
 
@@ -138,13 +138,13 @@ def test_a_loader_refuses_what_it_cannot_do(pictures: Path):
     ):
         with pytest.raises(UserError, match=message):
             StreamingLoader(dataclasses.replace(RUN, **changes), small(pictures))
-    with pytest.raises(UserError, match="batch_size 4 is no multiple of the 3 processes"):
+    with pytest.raises(UserError, match=r"batch_size 4\b.*\b3 processes"):
         StreamingLoader(RUN, small(pictures), world=3)
 
 
 def test_a_folder_of_images_needs_two_parts_of_the_same_classes(pictures: Path):
     (pictures / "val" / "class6").rename(pictures / "val" / "other")
-    with pytest.raises(UserError, match="train and val have different classes, among them class6"):
+    with pytest.raises(UserError, match=r"train and val .*class6"):
         small(pictures)
-    with pytest.raises(UserError, match=r"nowhere/train is missing: put images into /nowhere/train/CLASS and"):
+    with pytest.raises(UserError, match=r"nowhere/train .*/nowhere/train/CLASS"):
         load_image_folder(Path("/nowhere"))

@@ -148,7 +148,7 @@ def test_a_full_disk_takes_no_record_from_another_machine_in_part(whole: Record,
 def test_a_full_disk_leaves_no_report_unsaid(tmp_path: Path):
     for record in demo_set():
         write_record(tmp_path / "records", record)
-    with no_room_beyond(300), pytest.raises(UserError, match=r"/out: File too large; make room or give another --out"):
+    with no_room_beyond(300), pytest.raises(UserError, match=r"/out: File too large.*--out"):
         write_report("demo", tmp_path / "records", tmp_path / "out")
 
 
@@ -170,7 +170,7 @@ def test_a_record_is_read_where_what_a_killed_process_left_cannot_be_removed(
 
 def test_a_lock_that_cannot_be_taken_is_named(run: Run, tmp_path: Path):
     work_path(tmp_path, run, ".lock").mkdir(parents=True)
-    with pytest.raises(UserError, match=rf"{run.id}.lock cannot be written \(Is a directory\)"):
+    with pytest.raises(UserError, match=rf"{run.id}\.lock .*Is a directory"):
         execute(run, tmp_path, CPU)
 
 

@@ -153,10 +153,8 @@ def _check_filter(filter_fn: Any) -> None:
     if fits:
         try:
             signature(filter_fn).bind(nn.Identity(), "")
-        except TypeError:
+        except (TypeError, ValueError):
             fits = False
-        except ValueError:  # a function in C may not tell its signature; the call itself will
-            pass
     if not fits:
         raise TypeError(
             "filter_fn must be a function of two arguments, (module, fully qualified name) -> bool, or None; got "

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from orthonorm._text_table import text_table
+
 __all__ = ["ConversionPlan", "Decision", "PlannedWeight"]
 
 Decision = Literal["converted", "left", "refused", "orthogonal"]
@@ -92,18 +94,10 @@ class ConversionPlan:
 
     def __str__(self) -> str:
         """Return the table, one row a weight, and the totals below it."""
-        table = [("weight", "layer", "shape", "decision", "groups", "Mflop a step", "why")]
-        table += [
+        heading = ("weight", "layer", "shape", "decision", "groups", "Mflop a step", "why")
+        rows = [
             (w.name, w.layer, " x ".join(map(str, w.shape)), w.decision, w.groups, _million(w.operations), w.why)
             for w in self.weights
-        ]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if i == 5 else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in table
         ]
         entries, total = self.entries("converted"), self.entries()
         below = [
@@ -119,7 +113,7 @@ class ConversionPlan:
         ]
         if any(weight.layer.endswith("Cell") for weight in (*self.converted, *self.orthogonal)):
             below.append("A recurrent cell computes its weight at every call: unroll it inside orthonorm.cached.")
-        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], "", *below])
+        return "\n".join([*text_table(heading, rows, right=[5]), "", *below])
 
 
 def _million(operations: int) -> str:

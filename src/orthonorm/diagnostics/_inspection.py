@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from orthonorm._text_table import text_table
 from orthonorm.functional._orthogonality import orthogonality_errors
 from orthonorm.functional._precision import in_float64, row_norms
 from orthonorm.functional.stiefel._layout import matrix_layout
@@ -120,13 +121,8 @@ class Inspection:
 
     def __str__(self) -> str:
         """Return the table, one row a weight, what its columns mean, and the note below it."""
-        table = [_HEADINGS, *map(_cells, self.layers)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
         below = [_LEGEND, *([self.note] if self.note else [])]
-        return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:], *below])
+        return "\n".join([*text_table(_HEADINGS, [*map(_cells, self.layers)]), *below])
 
 
 def inspect(model: nn.Module) -> Inspection:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthonorm_paper.records.cells import Cell, best, cells
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import STOPPED, Record
 from orthonorm_paper.records.run import Run
-
-from .counting import counted
 
 _DEFAULT = Path("results")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.variations import base_name
-
-from .counting import counted
 
 
 def estimate(name: str, runs: Sequence[Run], results: Path, jobs: int) -> Iterator[str]:

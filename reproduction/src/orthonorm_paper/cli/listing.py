@@ -9,11 +9,10 @@ import torch
 
 from orthonorm_paper.experiments import EXPERIMENTS, Experiment
 from orthonorm_paper.experiments.derived.tuned import count
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.folders import find_record, recorded_ids
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import describe
-
-from .counting import counted
 
 COLUMNS = ("command", "data set", "recorded", "what")
 ONE = ("data set", "network", "method", "learning rates", "budget", "recorded")

@@ -18,11 +18,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.folders import recorded_ids
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.training.sweep import epochs_done
-
-from .counting import counted
 
 _SECONDS = 0.5
 _SECONDS_A_LINE = 10.0

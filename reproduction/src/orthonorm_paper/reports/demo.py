@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.files import Record
@@ -11,7 +12,19 @@ from orthonorm_paper.reports.figures.losses import COLOURS, draw_legend, draw_lo
 
 from .markdown import budget, circumstances, escape, table
 from .paired import BASELINES, ORTHOGONAL, lower, standing
-from .recorded_headline import RECORDED
+
+
+class Recorded(NamedTuple):
+    """By how many points of test error orthogonal weights are lower, with its 95% interval."""
+
+    seeds: int
+    mean: float
+    low: float
+    high: float
+
+
+# What the committed records say of this comparison; a test compares it with them.
+RECORDED = Recorded(seeds=10, mean=1.36, low=0.80, high=1.92)
 
 COLUMNS = ("method", "learning rate", "train loss", "test error, %", "orthogonality error", "seconds")
 

@@ -62,10 +62,15 @@ def standing(records: Sequence[Record]) -> dict[str, Cell | None]:
 
     None where every one diverged.
     """
-    tried: dict[str, list[Cell]] = {}
+    return {label: best(complete(own), "train_loss") for label, own in _tried(records).items()}
+
+
+def _tried(records: Sequence[Record]) -> dict[str, list[Cell]]:
+    """Each label's cells."""
+    found: dict[str, list[Cell]] = {}
     for cell in cells(records):
-        tried.setdefault(label_of(cell.run), []).append(cell)
-    return {label: best(complete(own), "train_loss") for label, own in tried.items()}
+        found.setdefault(label_of(cell.run), []).append(cell)
+    return found
 
 
 def lower(own: Cell, other: Cell, field: str = _FIELD) -> Verdict:
@@ -158,10 +163,7 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
     """Mean test error against the learning rate, a line for each method; diverged cells leave a gap."""
     figure, (axis,) = panels([""], "mean of the seeds; bars: standard deviation", width=6.0, height=4.0)
     axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log")
-    tried: dict[str, list[Cell]] = {}
-    for cell in cells(records):
-        tried.setdefault(label_of(cell.run), []).append(cell)
-    for number, (label, own) in enumerate(tried.items()):
+    for number, (label, own) in enumerate(_tried(records).items()):
         own = sorted(own, key=lambda cell: cell.run.lr)
         means = [cell.mean(_FIELD) if not cell.diverged else math.nan for cell in own]
         spreads = [cell.deviation(_FIELD) or 0.0 for cell in own]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -121,14 +122,10 @@ def write_report(name: str, records_folder: Path, out: Path) -> list[Path]:
     records = _records(name, records_folder)
     if not records:
         raise UserError(f"{records_folder} holds no record: first `orthonorm-paper run {name}`")
-    try:
+    with _writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
         paths = write(records, out)
         return [*paths, _write_page(paths[0])]
-    except OSError as error:
-        raise UserError(
-            f"report cannot be written to {out}: {error.strerror}; make room or give another --out"
-        ) from None
 
 
 def write_all(results: Path, out: Path) -> list[Path]:
@@ -151,8 +148,14 @@ def write_all(results: Path, out: Path) -> list[Path]:
         raise UserError(
             f"{results} holds no folder with records: first `orthonorm-paper run NAME`, see `orthonorm-paper list`"
         )
-    try:
+    with _writing_to(out):
         return _write_all(found, out)
+
+
+@contextlib.contextmanager
+def _writing_to(out: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UserError(
             f"report cannot be written to {out}: {error.strerror}; make room or give another --out"

@@ -15,7 +15,8 @@ from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.sequences import METHODS, MODELS, RATES, memoryless_loss
 from orthonorm_paper.reports.claims.rule import RULE
 from orthonorm_paper.reports.claims.sequences import QUESTIONS, chosen, epoch_seconds, judge
-from orthonorm_paper.reports.figures.losses import COLOURS, loss_curve, save_figure
+from orthonorm_paper.reports.figures.losses import COLOURS, save_figure
+from orthonorm_paper.reports.figures.mean_curves import curve
 
 from .markdown import budget, circumstances, escape, table
 
@@ -139,7 +140,7 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
 
 def _draw_cell(row: Sequence[Axes], cell: Cell, seconds: float) -> None:
     """Mean training loss over the seeds, their range shaded, against steps and against seconds."""
-    curves = [loss_curve(record) for record in cell.records]
+    curves = [curve(record, "train_loss") for record in cell.records]
     values = list(zip(*curves, strict=True))
     numbers = range(1, len(values) + 1)
     colour = COLOURS[METHODS.index(cell.run.method)]

@@ -35,7 +35,7 @@ from orthonorm_paper.records.writing import clear, writing
 from .batch_norm import share_batch_norm
 from .checkpoint_file import begun
 from .lightning_module import Diverged, TrainingModule
-from .loader import EpochLoader
+from .loader import EpochLoader, Loader
 from .processes import ranks
 from .processes.launch import launch
 from .random_state import seed_everything
@@ -203,9 +203,7 @@ def _module(run: Run, data: Dataset | ImageFolders, device: torch.device, settin
     return module
 
 
-def _loader(
-    run: Run, data: Dataset | ImageFolders, device: torch.device, settings: Settings
-) -> EpochLoader | StreamingLoader:
+def _loader(run: Run, data: Dataset | ImageFolders, device: torch.device, settings: Settings) -> Loader:
     rank, world = ranks.rank(), ranks.world()
     if isinstance(data, Dataset):
         return EpochLoader(run, data, rank=rank, world=world)

@@ -13,11 +13,10 @@ from orthonorm_paper.methods.table import Method, OptimizerSettings
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import rate
 
-from .loader import Batch, EpochLoader
+from .loader import Batch, Loader
 from .processes.ranks import everyones, rank, total, world
 from .processes.sharding import shard_
 from .random_state import random_state, restore_random_state
-from .streaming import StreamingLoader
 from .test_error import Errors
 
 # On a GPU every look at a loss waits for the device, so losses are looked at in blocks; which step
@@ -44,7 +43,7 @@ class TrainingModule(pl.LightningModule):
         run: Run,
         network: nn.Module,
         method: Method,
-        loader: EpochLoader | StreamingLoader,
+        loader: Loader,
         *,
         sharded: bool = False,
     ) -> None:
@@ -52,7 +51,7 @@ class TrainingModule(pl.LightningModule):
         self.run: Run = run
         self.network: nn.Module = network
         self.method: Method = method
-        self.loader: EpochLoader | StreamingLoader = loader
+        self.loader: Loader = loader
         self.sharded = sharded
         self.optimizer: torch.optim.Optimizer = self._make_optimizer()
         # Of the epoch in progress: kept out of the state_dict, put into the checkpoint by hand.

@@ -1,28 +1,19 @@
-"""States of the random generators, as values that a checkpoint can hold."""
-
-# Numpy's generator here is the global, old one, as that is what other packages' code draws from.
+"""The states of torch's random generators, as values that a checkpoint can hold: nothing of a run draws from others."""
 
 from __future__ import annotations
 
 import random
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 
 def random_state() -> dict[str, Any]:
-    """States of torch's (every device), numpy's and Python's global generators."""
-    kind, keys, position, has_gauss, gauss = cast(
-        "tuple[str, np.ndarray, int, int, float]",
-        np.random.get_state(legacy=True),  # noqa: NPY002
-    )
-    version, internal, gauss_next = random.getstate()
+    """States of torch's global generators, of every device."""
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": [kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss],
-        "python": [version, list(internal), gauss_next],
     }
 
 
@@ -31,14 +22,10 @@ def restore_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
-    kind, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))  # noqa: NPY002
-    version, internal, gauss_next = state["python"]
-    random.setstate((version, tuple(internal), gauss_next))
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the three global generators with the run's seed."""
+    """Seed the global generators of torch, numpy and Python with the run's seed."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)

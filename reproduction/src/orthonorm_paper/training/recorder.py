@@ -17,11 +17,10 @@ from orthonorm_paper.records.lines import finite
 from orthonorm_paper.records.writing import writing
 
 from .lightning_module import TrainingModule
-from .loader import EpochLoader
+from .loader import Loader
 from .processes.ranks import agree, rank, total
 from .processes.sharding import gathered
 from .settings import Settings
-from .streaming import StreamingLoader
 from .test_error import Errors
 
 # Where epochs are shorter, a checkpoint after each would cost more than it saves.
@@ -163,7 +162,7 @@ class Recorder(pl.Callback):
         self._saved = time.perf_counter()
 
 
-def evaluate(trainer: pl.Trainer, network: nn.Module, loader: EpochLoader | StreamingLoader) -> dict[str, float | None]:
+def evaluate(trainer: pl.Trainer, network: nn.Module, loader: Loader) -> dict[str, float | None]:
     """Mean loss and errors in % on the test set, in evaluation mode, at the run's precision; fields of a record."""
     tops = loader.dataset.tops
     errors = Errors(loader.dataset.classes, tops).to(trainer.strategy.root_device)

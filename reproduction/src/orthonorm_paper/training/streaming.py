@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from orthonorm_paper.data import ImageFolders, batch_order
+from orthonorm_paper.data import ImageFolders
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.run import Run
 
-from .loader import Batch, check_batch, share_of_test
+from .loader import Batch, Loader, share_of_test
 
 _PREFETCH = 4
 
 Key = tuple[int, int, int]
 
 
-class StreamingLoader:
-    """Iterable of the batches of one epoch; ``epoch`` is set from outside (see Note [loaders]).
+class StreamingLoader(Loader[ImageFolders]):
+    """Iterable of the batches of one epoch, read from files.
 
     Order and random crops are pure functions of (seed, epoch, index): a run that continues in the middle of an epoch
     begins at that batch without reading what came before, and the number of reading processes changes nothing. Those
@@ -54,50 +54,27 @@ class StreamingLoader:
             raise UserError(
                 f"the images of {dataset.name} are cropped as they are read: augment is none, got {run.augment!r}"
             )
-        check_batch(run, dataset.name, dataset.count, world)
-        self.run: Run = run
-        self.dataset: ImageFolders = dataset
-        self.rank: int = rank
-        self.world: int = world
+        super().__init__(run, dataset, rank, world)
         self.workers: int = workers
         self.device: torch.device = device or torch.device("cpu")
-        self.epoch = 0
-        self.given: int = 0
-        self._first = 0
         self._keys = _Keys(run.seed)
         self._train: DataLoader[Any] | None = None
 
-    def __len__(self) -> int:
-        return self.dataset.count // self.run.batch_size
-
-    def __iter__(self) -> Iterator[Batch]:
-        # The body runs at the first `next`: epoch and state may be set until then.
-        first, self._first = self._first, 0
-        order = batch_order(self.run.seed, self.epoch, self.dataset.count, self.run.batch_size)
+    def _batches(self, first: int, order: list[Tensor]) -> Iterator[Batch]:
         self._keys.epoch = self.epoch
-        self._keys.batches = [indices[self.rank :: self.world] for indices in order][first:]
+        self._keys.batches = [indices[self.rank :: self.world] for indices in order]
         if self._train is None:
             self._train = self._loader(self.dataset.train, self._keys, persistent=True)
-        for number, (images, labels) in enumerate(_one_line(self._train), first):
-            self.given = number + 1
-            yield images, labels
+        yield from _one_line(self._train)
 
     def test_batches(self) -> Iterator[Batch]:
-        """The test images in batches on the device, of each this process's share (see ``share_of_test``)."""
+        """The test images in batches of the run's size."""
         blocks = torch.arange(len(self.dataset.test)).split(self.run.batch_size)
         shares = [share_of_test(block, self.rank, self.world) for block in blocks]
         keys = _Keys(self.run.seed, [mine for mine, _ in shares])
         loader = self._loader(self.dataset.test, keys, persistent=False)
         for (images, labels), (_, counted) in zip(_one_line(loader), shares, strict=True):
             yield images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)[:counted]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Batches given of an epoch in progress; 0 between epochs."""
-        return {"batches": self.given % len(self)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Begin the next epoch after the batches that were given."""
-        self._first = state["batches"]
 
     def close(self) -> None:
         """End the processes that read."""
@@ -135,7 +112,7 @@ class _Keys(Sampler[list[Key]]):
 def _one_line(loader: DataLoader[Any]) -> Iterator[Batch]:
     """Batches of a loader; a reading process's ``UserError`` without the traceback that torch puts around it."""
     try:
-        yield from loader
+        yield from ((images, labels) for images, labels in loader)
     except UserError as error:
         name = f"{UserError.__module__}.{UserError.__name__}: "
         raise UserError(str(error).rstrip().rsplit(name, 1)[-1]) from None

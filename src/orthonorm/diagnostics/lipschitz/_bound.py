@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from orthonorm._nearest_name import nearest_name
+from orthonorm._text_table import text_table
 from orthonorm.diagnostics._forward_hooks import as_written, evaluating
 from orthonorm.functional.norms._norm_bounds import rounded_up
 
@@ -56,13 +57,8 @@ class LipschitzBound:
     def __str__(self) -> str:
         """Return the table, one row a step, and the product below it."""
         rows = [(row.layer, row.kind, f"{row.bound:.6g}", row.how) for row in self.layers]
-        table = [("layer", "type", "bound", "how"), *rows, ("", "product", f"{self.bound:.6g}", "")]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-        ]
-        rule = "  ".join("-" * width for width in widths)
-        return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
+        lines = text_table(("layer", "type", "bound", "how"), [*rows, ("", "product", f"{self.bound:.6g}", "")])
+        return "\n".join([*lines[:-1], lines[1], lines[-1]])
 
 
 def lipschitz_bound(

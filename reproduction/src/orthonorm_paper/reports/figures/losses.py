@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,8 @@ from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.files import DIVERGED, Record
 from orthonorm_paper.reports.markdown import belonging, budget, heading
 from orthonorm_paper.reports.paper_numbers import paper_numbers
+
+from .mean_curves import curve
 
 # Identifiers in SVG files are random, and both formats carry a date or a program, unless told not to.
 _STYLE: dict[Any, Any] = {"svg.hashsalt": "orthonorm", "svg.fonttype": "path", "font.size": 8.0}
@@ -58,28 +59,18 @@ def draw_legend(axis: Axes, size: float) -> None:
 
 def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any]) -> None:
     """Mean training loss of a cell over its seeds, their range shaded; a cross where one diverged."""
-    curves = [loss_curve(record) for record in cell.records]
+    curves = [curve(record, "train_loss") for record in cell.records]
     length = max(map(len, curves))
-    rows = [[curve[i] for curve in curves if i < len(curve)] for i in range(length)]
+    rows = [[own[i] for own in curves if i < len(own)] for i in range(length)]
     epochs = list(range(1, length + 1))
-    (line,) = axis.plot(epochs, [_mean(row) for row in rows], label=label, linewidth=1.2, **style)
+    (line,) = axis.plot(epochs, [statistics.fmean(row) for row in rows], label=label, linewidth=1.2, **style)
     if len(curves) > 1 and length:
         low, high = [min(row) for row in rows], [max(row) for row in rows]
         axis.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    for record, curve in zip(cell.records, curves, strict=True):
+    for record, own in zip(cell.records, curves, strict=True):
         if record.outcome == DIVERGED:
-            end = (len(curve), curve[-1]) if curve else (0, 1.0)
+            end = (len(own), own[-1]) if own else (0, 1.0)
             axis.plot(*end, marker="x", color=line.get_color(), markersize=5, linestyle="none")
-
-
-def loss_curve(record: Record) -> list[float]:
-    """Training loss of each epoch; NaN, which leaves a gap, where it was not finite."""
-    losses = (line.train_loss for line in record.epochs)
-    return [math.nan if loss is None else loss for loss in losses]
-
-
-def _mean(row: list[float]) -> float:
-    return statistics.fmean(row)
 
 
 def draw_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:

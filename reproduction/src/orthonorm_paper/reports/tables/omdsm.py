@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from orthonorm_paper.records.cells import DASH, Cell, best, cells
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete
 from orthonorm_paper.reports.claims.mnist import judge
@@ -55,7 +56,7 @@ def _section(
         "",
         f"![{title}](figure-{figure['number']}.png)",
         "",
-        f"{escape(budget(chosen))}; {len(chosen)} run{'s' if len(chosen) > 1 else ''}.",
+        f"{escape(budget(chosen))}; {counted(len(chosen), 'run')}.",
         "",
         *_best_table(groups, numbers, mark),
         "",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orthonorm_paper.records.cells import DASH, Cell
+from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.reports.claims.tables import verdict_lines
 from orthonorm_paper.reports.figures.mean_curves import epoch_reached, mean_curve
@@ -108,7 +109,7 @@ def _told(row: Row, key: str) -> str:
 
 def _ours(placed: Placed, key: str, cell: Cell) -> str:
     count = len(cell.records)
-    seeds = f"{count} of {placed.layout.seeds} seeds" if _short(placed, count) else _counted(count, "seed")
+    seeds = f"{count} of {placed.layout.seeds} seeds" if _short(placed, count) else counted(count, "seed")
     notes = [seeds, f"learning rate {cell.run.lr:g}", *_own_budget(placed.columns[key], cell)]
     return f"{cell.text(placed.layout.field, 2)} ({', '.join(notes)})"
 
@@ -121,10 +122,6 @@ def _own_budget(column: Sequence[Record], cell: Cell) -> list[str]:
     """Budget of a cell where others of its column have another one."""
     words = {"epochs": f"{cell.run.epochs} epochs", "batch_size": f"batch {cell.run.batch_size}"}
     return [text for name, text in words.items() if len({getattr(r.run, name) for r in column}) > 1]
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def _reach_section(placed: Placed) -> list[str]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch.multiprocessing.spawn import start_processes
+from torch.multiprocessing.spawn import (
+    ProcessContext,
+    ProcessExitedException,
+    ProcessRaisedException,
+    start_processes,
+)
 
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
@@ -26,7 +27,7 @@ from orthonorm_paper.training.settings import Settings
 
 # torchrun's launcher, which can be called from Python too, answers when the last task is done; a sweep shows and judges
 # its runs as they end. A start takes it 0.6 s, and 0.3 s here (two processes, forkserver). What torch offers below it,
-# `start_processes`, is what starts them.
+# `start_processes`, is what starts and watches them.
 
 Work = Callable[[Any], Record | None]
 
@@ -63,15 +64,14 @@ def launch(work: Work, tasks: Sequence[Any], settings: Settings) -> Iterator[Rec
             start_method=_start_method(work.__module__),
         )
         assert context is not None
-        processes, error_files = cast("list[BaseProcess]", context.processes), cast("list[str]", context.error_files)
         try:
             with results.open("rb") as answers:
                 running = True
                 while running:
-                    running = _watch(processes, error_files, results)
+                    running = not _joined(context, results)
                     yield from _answers(answers)
         finally:
-            _end(processes)
+            _end(cast("list[BaseProcess]", context.processes))
 
 
 def _start_method(module: str) -> str:
@@ -141,51 +141,24 @@ def _answers(file: Any) -> Iterator[Record | None]:
         yield pickle.loads(bytes.fromhex(line.decode()))
 
 
-def _watch(processes: Sequence[BaseProcess], error_files: Sequence[str], results: Path) -> bool:
-    """Wait a moment; whether processes are running. A failure is an error, at once if a process was killed.
-
-    One that failed by itself may have been cut off by another, which is given time to leave its traceback too.
-    """
-    time.sleep(_LOOK_EVERY)
-    if all(process.exitcode in (None, 0) for process in processes):
-        return any(process.exitcode is None for process in processes)
-    until = time.monotonic() + _GRACE
-    while min((codes := _failures(processes)).values()) > 0 and len(codes) < len(processes):
-        if time.monotonic() > until:
-            break
-        time.sleep(_LOOK_EVERY)
-    for number in codes:
-        if (complaint := _complaint(results, number)).exists():
-            raise pickle.loads(complaint.read_bytes())
-    number = min(codes, key=lambda number: (codes[number] > 0, _time_of(error_files[number])))
-    raise ProcessDied(
-        f"process {number} of {len(processes)} ended with {_cause(codes[number], error_files[number])}; all were "
-        "stopped, and the same command continues from the last checkpoint"
-    )
-
-
-def _failures(processes: Sequence[BaseProcess]) -> dict[int, int]:
-    """Exit code of each process that failed; a negative one is the signal that killed it."""
-    return {number: process.exitcode for number, process in enumerate(processes) if process.exitcode}
-
-
-def _time_of(error_file: str) -> float:
-    """When a process left its traceback; the first one to do so is the cause of the others' broken connections."""
+def _joined(context: ProcessContext, results: Path) -> bool:
+    """Wait a moment; whether all processes have ended. Where one failed, all are ended, and the error says which."""
     try:
-        return os.stat(error_file).st_mtime
-    except OSError:
-        return math.inf
-
-
-def _cause(code: int, error_file: str) -> str:
-    """How a process ended; the traceback that it left is printed."""
-    if code < 0:
-        return f"signal {-code} ({signal.Signals(-code).name})"
-    with contextlib.suppress(OSError, pickle.UnpicklingError, EOFError):
-        text = pickle.loads(Path(error_file).read_bytes())
-        print(text, file=sys.stderr, flush=True)
-        return text.rstrip().splitlines()[-1]
-    return f"exit code {code}"
+        return context.join(_LOOK_EVERY, _GRACE)
+    except ProcessRaisedException as error:
+        print(error.msg, file=sys.stderr, flush=True)
+        number, cause = error.error_index, error.msg.rstrip().splitlines()[-1]
+    except ProcessExitedException as error:
+        number, cause = error.error_index, f"exit code {error.exit_code}"
+        if error.signal_name is not None:
+            cause = f"signal {-error.exit_code} ({error.signal_name})"
+    for member in range(len(context.processes)):
+        if (complaint := _complaint(results, member)).exists():
+            raise pickle.loads(complaint.read_bytes())
+    raise ProcessDied(
+        f"process {number} of {len(context.processes)} ended with {cause}; all were stopped, and the same command "
+        "continues from the last checkpoint"
+    )
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:

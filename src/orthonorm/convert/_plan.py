@@ -108,8 +108,6 @@ class ConversionPlan:
             *([f"{len(self.orthogonal)} are orthogonal already."] if self.orthogonal else []),
             f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
             "batch size.",
-            f"A forward pass takes {_million(self.forward_operations) or '0'} Mflop with these weights for each "
-            "sample, token or output pixel.",
         ]
         if any(weight.layer.endswith("Cell") for weight in (*self.converted, *self.orthogonal)):
             below.append("A recurrent cell computes its weight at every call: unroll it inside orthonorm.cached.")

@@ -33,7 +33,7 @@ REPRODUCTION: tuple[Fault, ...] = (
     ),
     Fault(
         "CIFAR's deviations are in another order",
-        "orthonorm_paper.data:_DEVIATION",
+        "orthonorm_paper.data:_STATISTICS",
         "(63.0, 62.1, 66.7)",
         "(62.1, 63.0, 66.7)",
         "reproduction/tests/data/test_cifar.py::test_images_are_normalised_a_channel_and_labels_kept",

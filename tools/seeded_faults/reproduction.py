@@ -33,7 +33,7 @@ REPRODUCTION: tuple[Fault, ...] = (
     ),
     Fault(
         "CIFAR's deviations are in another order",
-        "orthonorm_paper.data:_DEVIATION",
+        "orthonorm_paper.data:_STATISTICS",
         "(63.0, 62.1, 66.7)",
         "(62.1, 63.0, 66.7)",
         "reproduction/tests/data/test_cifar.py::test_images_are_normalised_a_channel_and_labels_kept",
@@ -75,16 +75,16 @@ REPRODUCTION: tuple[Fault, ...] = (
     ),
     Fault(
         "a resumed epoch begins anew",
-        "orthonorm_paper.training:EpochLoader.load_state_dict",
+        "orthonorm_paper.training:Loader.load_state_dict",
         "state['batches']",
         "0",
         "reproduction/tests/data/test_data.py::test_a_loader_continues_where_its_state_was_taken",
     ),
     Fault(
         "each process takes the first one's samples",
-        "orthonorm_paper.training:EpochLoader._batch",
-        "indices[self.rank::self.world]",
-        "indices[::self.world]",
+        "orthonorm_paper.training:EpochLoader._batches",
+        "slice(self.rank, None, self.world)",
+        "slice(None, None, self.world)",
         "reproduction/tests/data/test_data.py::test_processes_share_every_batch",
     ),
     Fault(

@@ -10,8 +10,8 @@ from orthonorm.functional._groups import runs_of_equal_size
 __all__ = [
     "groups_in_words",
     "note_options",
-    "of_another_parametrization",
     "options_in_words",
+    "refuse_another_parametrization",
     "saved_rows",
     "sizes_in_words",
     "warn_of_other_options",
@@ -51,12 +51,16 @@ def warn_of_other_options(metadata: dict[str, Any], options: str, key: str) -> N
         )
 
 
-def of_another_parametrization(metadata: Mapping[str, Any]) -> bool:
-    """Say whether data of the module at our place was written by another one, as torch's own `orthogonal`.
+def refuse_another_parametrization(metadata: Mapping[str, Any], key: str, errors: list[str]) -> None:
+    """Add an error where data of the module at our place was written by another one, as torch's own `orthogonal`.
 
     Its unconstrained parameter has the key of V. Files without such data, as safetensors, cannot be told apart.
     """
-    return bool(metadata) and _NAME not in metadata
+    if metadata and _NAME not in metadata:
+        errors.append(
+            f"{key} was saved under another parametrization, whose unconstrained parameter is not V. In the model that "
+            "saved it call torch.nn.utils.parametrize.remove_parametrizations, and load that model's weights."
+        )
 
 
 def sizes_in_words(sizes: tuple[int, ...], part: str = "group", line: str = "row") -> str:

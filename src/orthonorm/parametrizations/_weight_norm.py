@@ -23,8 +23,8 @@ from ._options import Options, split_rows
 from ._saved_options import (
     groups_in_words,
     note_options,
-    of_another_parametrization,
     options_in_words,
+    refuse_another_parametrization,
     warn_of_other_options,
 )
 from .caching._cache import look_up
@@ -283,12 +283,7 @@ class OrthogonalWeightNorm(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
         key = prefix.replace("parametrizations.", "").removesuffix(".0.")
-        if of_another_parametrization(local_metadata):
-            errors: list[str] = rest[-1]
-            errors.append(
-                f"{key} was saved under another parametrization, whose unconstrained parameter is not V. In the model "
-                f"that saved it call torch.nn.utils.parametrize.remove_parametrizations, and load that model's weights."
-            )
+        refuse_another_parametrization(local_metadata, key, rest[-1])
         warn_of_other_options(local_metadata, self._options_in_words(), key)
 
     def extra_repr(self) -> str:

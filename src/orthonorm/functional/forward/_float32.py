@@ -37,20 +37,26 @@ __all__ = ["transform_by_products", "transform_by_values"]
 # this costs digits, and at sizes whose squares are no numbers, float64 takes over too.
 #
 # Elsewhere, on accelerators and where operators are recorded, no value is read: two passes by matrix products,
-#     P0 = (S + shift |S|_F I)^{-1/2},  W0 = P0 X,  P1 = (W0 W0^T)^{-1/2},  W = P1 W0,  P = sym(P1 P0).
-# The shift biases nothing, as P1 P0 is right whatever P0 is, and keeps S positive where rounding would not. The first
-# pass stops before it has converged, since the second one goes on anyway. Largest over log-spaced, two-level and one
-# small singular value, 64 x 64, 64 x 576 and 256 x 288 (the row taken: 16 to 512 rows, square too); distance and
-# gradient are those of the condition numbers 10, 100 and 1e3:
+#     P0 = S^{-1/2},  W0 = P0 X,  P1 = (W0 W0^T)^{-1/2},  W = P1 W0,  P = sym(P1 P0).
+# The first pass stops before it has converged, since the second one goes on anyway: P1 P0 is right whatever polynomial
+# of S P0 is. Largest over log-spaced, two-level and one small singular value, 64 x 64, 64 x 576 and 256 x 288 (the row
+# of 7 + 7 steps: 16 to 512 rows, square too), with S + shift |S|_F I in place of S in the
+# first pass; distance and gradient are those of the condition numbers 10, 100 and 1e3:
 #
 # shift   steps     W W^T - I up to 1e3   distance to exact         gradient
 # 1e-6    11 + 5    6e-6                  2e-6   9e-5   1.1e-3      5e-6   8e-5   1.0e-3
 # 3e-6    11 + 5    8e-5                  2e-6   8e-5   4e-4        4e-6   7e-5   8e-4
-# 3e-6    7 + 7     1.1e-5                4e-6   9e-5   3e-4        8e-6   9e-5   4e-4    (taken)
+# 3e-6    7 + 7     1.1e-5                4e-6   9e-5   3e-4        8e-6   9e-5   4e-4
 # 1e-5    7 + 6     2.2e-5                2e-6   5e-5   1e-4        4e-6   5e-5   3e-4
 # 1e-5    6 + 6     6e-3                  3e-6   4e-5   4e-3        4e-6   4e-5   5e-2
 #
-# Seven steps are bounded by themselves, so that without the shift the row taken would be nearly the same.
+# The shift keeps S positive where rounding would not, which an iteration to convergence needs. Seven steps multiply by
+# a bounded number whatever the sign, and gain nothing by it: W W^T - I and the distance to exact, 7 + 7 steps, 16 x 16,
+# 64 x 64, 128 x 128, 64 x 576 and 256 x 288, by condition number. So there is no shift.
+#
+# shift   10               100              1e3              3e3              1e4              a zero direction
+# 0       4e-6   4e-6      4e-6   9e-5      9e-6   2.2e-4    4.5e-5 3.0e-4    0.15   0.10      0.4    0.25
+# 3e-6    5e-6   3e-6      5e-6   9e-5      1e-5   2.2e-4    6.5e-5 2.9e-4    0.21   0.13      0.4    0.25
 #
 # Beyond 1e3 W is finite and its singular values are at most 1 + 1e-3; precision="float64" is right there.
 
@@ -131,13 +137,12 @@ def transform_by_products(Vs: Sequence[Tensor], center: bool) -> tuple[Tensor, .
         for _ in range(2):  # what the rounding of a large mean leaves, the second time takes off
             Xs = [X - X.mean(-1, keepdim=True) for X in Xs]
     counts = [len(X) for X in Xs]
-    shift, first, second = 3e-6, newton_scales(1.7e-3, 0.6), newton_scales(0.05, 1 - 1e-7)
+    first, second = newton_scales(1.7e-3, 0.6), newton_scales(0.05, 1 - 1e-7)
     S = torch.cat([torch.bmm(X, X.mT) for X in Xs])
     eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
     size = torch.linalg.matrix_norm(S, keepdim=True)
     size = torch.where(size > 0, size, 1.0)
-    P0 = coupled_newton(torch.add(S / size, eye, alpha=shift) / (1 + shift), first)
-    P0 = P0 / size.sqrt()
+    P0 = coupled_newton(S / size, first) / size.sqrt()
     Ws = [torch.bmm(p, X) for p, X in zip(split(P0, counts), Xs, strict=True)]
     P1 = coupled_newton(torch.cat([torch.bmm(W, W.mT) for W in Ws]), second)
     Ws = [torch.bmm(p, W) for p, W in zip(split(P1, counts), Ws, strict=True)]

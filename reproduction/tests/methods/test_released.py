@@ -132,7 +132,7 @@ def test_a_penalty_adds_its_gradient_to_a_step_that_runs_backward_itself(strengt
         loss.backward()
         return loss
 
-    optimizer.step(closure)  # pyright: ignore[reportArgumentType]
+    optimizer.step(closure)  # type: ignore[call-overload, arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
     for (_, layer), w, g in zip(hidden_layers(model), before, gradients, strict=True):
         # d/dW |W W^T - I|_F^2 = 4 (W W^T - I) W
         penalty = 4 * (w @ w.mT - torch.eye(len(w), dtype=w.dtype)) @ w

@@ -283,7 +283,7 @@ class OrthogonalWeightNorm(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
         key = prefix.replace("parametrizations.", "").removesuffix(".0.")
-        refuse_another_parametrization(local_metadata, key, rest[-1])
+        refuse_another_parametrization(local_metadata, key, errors=[*rest, *named.values()][-1])
         warn_of_other_options(local_metadata, self._options_in_words(), key)
 
     def extra_repr(self) -> str:

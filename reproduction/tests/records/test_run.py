@@ -82,7 +82,7 @@ NUMBERS = {
     "imagenet-resnet34": 2,
     "imagenet-preresnet34": 2,
     "pie-5k": 5 * 11 * 5,
-    "vgg-5k": 5 * 8 * 7,
+    "vgg-5k": 5 * 8 * 8,
     "inception-5k": 5 * 3 * 4,
     "wrn-5k": 5 * 5 * 4,
     "copying": 3 * 2 * 5 * 3,

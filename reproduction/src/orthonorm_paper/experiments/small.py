@@ -12,7 +12,7 @@ from .pie import GROUPS
 SEEDS = (0, 1, 2, 3, 4)
 # So wide that no best learning rate is at an edge.
 PIE_RATES = (0.05, 0.1, 0.5, 1.0, 2.0)
-VGG_RATES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+VGG_RATES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 WRN_RATES = (0.02, 0.05, 0.1, 0.2)
 INCEPTION_RATES = (0.02, 0.05, 0.1, 0.2)
 
@@ -104,7 +104,7 @@ ENTRIES = (
     Experiment(
         "vgg-5k",
         "VGG-style network at width 1/4, on digits",
-        f"{_DIGITS}, 5 epochs of 125 steps, batch 32, 7 learning rates, 5 seeds",
+        f"{_DIGITS}, 5 epochs of 125 steps, batch 32, 8 learning rates, 5 seeds",
         vgg_5k,
     ),
     Experiment(

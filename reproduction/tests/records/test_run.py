@@ -81,6 +81,13 @@ NUMBERS = {
     "imagenet-inception": 2,
     "imagenet-resnet34": 2,
     "imagenet-preresnet34": 2,
+    "inception-cited-order": 2 * 5 * 3,
+    "inception-own-statistics": 5 * 3,
+    **{
+        f"imagenet-{name}-{option}": 2
+        for name in ("alexnet", "inception", "resnet34", "preresnet34")
+        for option in ("colour", "steps")
+    },
     "pie-5k": 5 * 11 * 5,
     "vgg-5k": 5 * 8 * 8,
     "inception-5k": 5 * 3 * 4,

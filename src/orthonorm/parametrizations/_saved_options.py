@@ -8,13 +8,12 @@ from typing import Any
 from orthonorm.functional._groups import runs_of_equal_size
 
 __all__ = [
+    "check_saved_options",
     "groups_in_words",
     "note_options",
     "options_in_words",
-    "refuse_another_parametrization",
     "saved_rows",
     "sizes_in_words",
-    "warn_of_other_options",
 ]
 
 # Note [options in a checkpoint]
@@ -40,26 +39,23 @@ def saved_rows(metadata: Mapping[str, Any], key: str) -> dict[str, Any] | None:
     return noted.get(_ROWS) if isinstance(noted, Mapping) else None
 
 
-def warn_of_other_options(metadata: dict[str, Any], options: str, key: str) -> None:
-    """Warn where the data beside a module's tensors names other options than the module has."""
+def check_saved_options(metadata: Mapping[str, Any], options: str, key: str, errors: list[str]) -> None:
+    """Warn where the data beside a module's tensors names other options than the module has.
+
+    Data that names none was written by another parametrization, as torch's own `orthogonal`, whose unconstrained
+    parameter has the key of V: that is an error. Files without such data, as safetensors, cannot be told apart.
+    """
     saved = metadata.get(_NAME, options)
+    if metadata and _NAME not in metadata:
+        errors.append(
+            f"{key} was saved under another parametrization, whose unconstrained parameter is not V. In the model that "
+            "saved it call torch.nn.utils.parametrize.remove_parametrizations, and load that model's weights."
+        )
     if saved != options:
         warnings.warn(
             f"the V loaded for {key} was trained with {saved}, and is mapped here with {options}: another weight. "
             "Convert the model with the options it was trained with, unless V is to be a new start.",
             stacklevel=2,
-        )
-
-
-def refuse_another_parametrization(metadata: Mapping[str, Any], key: str, errors: list[str]) -> None:
-    """Add an error where data of the module at our place was written by another one, as torch's own `orthogonal`.
-
-    Its unconstrained parameter has the key of V. Files without such data, as safetensors, cannot be told apart.
-    """
-    if metadata and _NAME not in metadata:
-        errors.append(
-            f"{key} was saved under another parametrization, whose unconstrained parameter is not V. In the model that "
-            "saved it call torch.nn.utils.parametrize.remove_parametrizations, and load that model's weights."
         )
 
 

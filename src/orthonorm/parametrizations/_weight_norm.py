@@ -21,11 +21,10 @@ from ._arguments import check_stack, check_weight, refuse_sharded
 from ._initial_scale import initial_scale
 from ._options import Options, split_rows
 from ._saved_options import (
+    check_saved_options,
     groups_in_words,
     note_options,
     options_in_words,
-    refuse_another_parametrization,
-    warn_of_other_options,
 )
 from .caching._cache import look_up
 from .caching._repeated_reads import RepeatedReads
@@ -280,11 +279,12 @@ class OrthogonalWeightNorm(nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         note_options(destination, prefix, self._options_in_words(), self._rows_to_note())
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any, **named: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest, **named)
         key = prefix.replace("parametrizations.", "").removesuffix(".0.")
-        refuse_another_parametrization(local_metadata, key, errors=[*rest, *named.values()][-1])
-        warn_of_other_options(local_metadata, self._options_in_words(), key)
+        check_saved_options(local_metadata, self._options_in_words(), key, errors=[*rest, *named.values()][-1])
 
     def extra_repr(self) -> str:
         """Return what the printed module shows: groups, limit, centring, scale."""

@@ -41,7 +41,11 @@ def verdict_lines(placed: Placed) -> list[str]:
     lines = [*table(heading, rows), "", RULE] if rows else []
     if unrun:
         lines += [*([""] if lines else []), escape(missing_line(unrun, len(verdicts)))]
-    note = ["", "Of several learning rates of a method, the one with the lowest mean final training loss is judged."]
+    note = [
+        "",
+        "Of several learning rates of a method, the one with the lowest mean final training loss is judged, of those "
+        "that all its seeds ran.",
+    ]
     return [*lines, *(note if several else [])]
 
 

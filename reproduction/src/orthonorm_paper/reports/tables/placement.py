@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.files import Record
+from orthonorm_paper.records.stability import complete
 
 from .layouts import FULL, SYNTHETIC, Layout, Row, belongs, column_of, label_of
 
@@ -50,9 +51,9 @@ class Placed:
         return sorted(cells(here), key=lambda cell: (cell.run.lr, cell.run.id))
 
     def chosen(self, key: str, row: Row) -> Cell | None:
-        """The cell that stands for a place: of several the one with the lowest final training loss."""
+        """The cell that stands for a place: the lowest final training loss, of those that all seeds ran."""
         found = self.cells(key, row)
-        return found[0] if len(found) == 1 else best(found, "train_loss")
+        return found[0] if len(found) == 1 else best(complete(found) or found, "train_loss")
 
 
 def place(layout: Layout, variant: str, records: Sequence[Record]) -> Placed:

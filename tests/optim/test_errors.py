@@ -175,7 +175,7 @@ CASES = {
         ValueError,
         r"parametrizations.weight.original is the free parameter of a layer.*torch.optim.SGD\(orthonorm.param_groups",
     ),
-    "manifold": (lambda: group(manifold=1), TypeError, "manifold must be True or False, got 1"),
+    "manifold": (lambda: group(manifold=1), TypeError, "manifold must be True or False; got 1"),
     "group size": (lambda: sgd(group_size=0), ValueError, "group_size must be at least 1.*got 0"),
     "bias": (
         lambda: sgd(weight((4,))),

@@ -87,7 +87,7 @@ def test_a_group_says_for_itself_that_it_holds_stacks():
 def test_a_stack_has_three_dimensions():
     with pytest.raises(ValueError, match=r"\(E, n, d\).*\(3, 5\).*stacked=False"):
         on.StiefelSGD([on_manifold((3, 5))], lr=0.1, stacked=True)
-    with pytest.raises(TypeError, match="stacked must be True or False, got 1"):
+    with pytest.raises(TypeError, match="stacked must be True or False; got 1"):
         on.StiefelSGD([on_manifold((3, 5))], lr=0.1, stacked=1)
 
 

@@ -17,22 +17,31 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="show how orthogonal the weights in a file are",
-        description="Show how orthogonal the weights in a file are: groups, error, condition number and norm of V, "
-        "norm of W, scale. A file of torch.save remembers how its weights were converted; for any other the options "
-        "say it. No code in the file is run.",
+        description="Show how orthogonal the weights in a file are. The table has a row for each weight, with its groups, its "
+        "orthogonality error, the condition number and norm of V, the norm of W and the scale. A file of torch.save "
+        "remembers the options of the conversion. For other files pass them here. No code in the file is run.",
     )
     add = parser.add_argument
     add("file", type=Path, help="a .safetensors file, or a state_dict saved by torch.save")
-    add("--only", action="append", metavar="PATTERN", help="weights whose name matches, as 'encoder.*'; repeatable")
-    add("--group-size", type=int, help="rows a group at most; each weight's limit if left out")
+    add(
+        "--only",
+        action="append",
+        metavar="PATTERN",
+        help="show the weights with a matching name, such as 'encoder.*'; repeatable",
+    )
+    add("--group-size", type=int, help="largest number of rows in a group (default: the limit of each weight)")
     add("--grouping", default="balanced", help="balanced or tail (default: %(default)s)")
-    add("--tall", default="groups", help="groups or columns, where rows outnumber columns (default: %(default)s)")
+    add(
+        "--tall",
+        default="groups",
+        help="groups or columns, for weights with more rows than columns (default: %(default)s)",
+    )
     add("--blocks", type=int, help="number of equal blocks of rows that groups must not straddle")
     add(
         "--center",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="whether rows are centred first (default: --no-center)",
+        help="whether the mean of each row was subtracted (default: --no-center)",
     )
     parser.set_defaults(run=inspect)
 

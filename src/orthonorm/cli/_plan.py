@@ -20,28 +20,28 @@ def add_to(commands: Any) -> None:
     """Add the command to the subparsers of `orthonorm`."""
     parser = commands.add_parser(
         "plan",
-        help="show what sharing the transformation among ranks costs each",
-        description="Show what sharing the transformation among ranks costs each: operations, bytes sent, balance. "
-        "Nothing is trained, and no process is started.",
+        help="compute what dividing the transformation among ranks costs",
+        description="Compute what dividing the transformation among ranks costs: the operations of each rank, the bytes that "
+        "it sends, and the balance. Nothing is trained, and no process is started.",
     )
     add = parser.add_argument
     add(
         "model",
-        help="a name of torchvision (resnet50), converted as orthogonalize_ does by default, or a file of weights "
-        "(.pt or .safetensors), of which every matrix is taken",
+        help="a model of torchvision such as resnet50, converted by orthogonalize_ with its defaults; or a file of weights "
+        "(.pt or .safetensors), every matrix of which counts as converted",
     )
     add("--ranks", type=int, default=8, help="number of ranks (default: %(default)s)")
     add(
         "--group-size",
         type=int,
-        help="rows a group at most, 0 for each layer's limit (default: what the file remembers, otherwise 64)",
+        help="largest number of rows in a group, 0 for the limit of each layer (default: that of the file, otherwise 64)",
     )
     add(
         "--setup",
         default="divide",
-        help="divide: data parallel training with divide_; shard: fully_shard with shard_ (default: %(default)s)",
+        help="divide for data parallel training with divide_, shard for fully_shard with shard_ (default: %(default)s)",
     )
-    add("--bucket-mib", type=float, default=25.0, help="MiB of weights that one exchange takes (default: %(default)s)")
+    add("--bucket-mib", type=float, default=25.0, help="MiB of weights that are sent together (default: %(default)s)")
     parser.set_defaults(run=plan)
 
 
@@ -95,9 +95,11 @@ def weights_of(model: str, config: OrthogonalConfig, *, remembered: bool = False
     try:
         from torchvision.models import get_model_builder, list_models
     except ImportError as error:
-        raise ImportError(f"the model {model!r} needs torchvision: pip install torchvision") from error
+        raise ImportError(f"the model {model!r} needs torchvision. Install it with pip install torchvision.") from error
     if model not in list_models():
-        raise FileNotFoundError(f"{model!r} is no file and no model of torchvision, as resnet50 or vgg16_bn are.")
+        raise FileNotFoundError(
+            f"model must be a file of weights or a model of torchvision; got {model!r}. Pass resnet50, for example."
+        )
     builder = get_model_builder(model)
     # Builders of detectors and of segmentation load a pretrained backbone unless they are told not to.
     untrained = {name: None for name in ("weights", "weights_backbone") if name in signature(builder).parameters}

@@ -125,7 +125,7 @@ def _checked_norm(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> float:
     if not 0 < norm < math.inf:
         raise ValueError(
             f"{key} must have a finite V that is not zero; its norm is {norm:.3g}. Call renormalize_(model, norm=1.0), "
-            "or load a sound checkpoint."
+            "or load a checkpoint without it."
         )
     return norm
 

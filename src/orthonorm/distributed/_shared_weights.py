@@ -25,7 +25,7 @@ def check_group(caller: str, process_group: Collective | None) -> Collective:
     """
     if not dist.is_available() or not dist.is_initialized():
         raise ValueError(
-            f"{caller} shares work among processes, and no process group is initialised here. Call "
+            f"{caller} shares work among processes, and no process group is initialized here. Call "
             "torch.distributed.init_process_group first; on one process leave the model as it is."
         )
     group = dist.group.WORLD if process_group is None else process_group
@@ -48,7 +48,7 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
             raise ValueError(f"{key} is divided among ranks already. Call {caller} once, on the model or on its parts.")
         if V.is_meta:
             raise ValueError(
-                f"{key} is on the meta device, without values. Materialise and initialise the model, then {caller}."
+                f"{key} is on the meta device, without values. Materialize and initialize the model, then call {caller}."
             )
         member = members.setdefault(id(V), Member(key, module, name, []))
         if owner not in member.owners:

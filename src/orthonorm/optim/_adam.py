@@ -99,11 +99,11 @@ class StiefelAdam(StiefelOptimizer):
         super()._check_options(options)
         betas = options["betas"]
         if not isinstance(betas, tuple | list):
-            raise TypeError(f"betas must be two numbers in [0, 1), got {betas!r}")
+            raise TypeError(f"betas must be two numbers in [0, 1); got {betas!r}. Pass betas=(0.9, 0.999).")
         for i, beta in enumerate(betas):
             check_number(f"betas[{i}]", beta)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas must be two numbers in [0, 1), got {betas}")
+            raise ValueError(f"betas must be two numbers in [0, 1); got {betas}. Pass betas=(0.9, 0.999).")
         check_number("eps", options["eps"])
 
     def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:

@@ -47,7 +47,7 @@ class StiefelOptimizer(Optimizer, ABC):
             raise ValueError(
                 f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with "
                 "manifold=False and there is none (a weight with orthonormal rows has a constant "
-                "norm). Leave it at 0, or give the Euclidean group its own weight_decay"
+                "norm). Leave it at 0, or give the Euclidean group its own weight_decay."
             )
         put_on_manifold(on_manifold, type(self).__name__, stacklevel=4, eps=self._eps)
         self._constructing = False
@@ -75,7 +75,7 @@ class StiefelOptimizer(Optimizer, ABC):
             raise ValueError(
                 f"weight_decay={group['weight_decay']} in a group on the manifold would do nothing: "
                 "a weight with orthonormal rows has a constant norm. Remove it, or set "
-                "manifold=False for this group"
+                "manifold=False for this group."
             )
         if on_manifold:
             group["weight_decay"] = 0.0
@@ -102,10 +102,10 @@ class StiefelOptimizer(Optimizer, ABC):
     def _check_options(self, options: dict[str, Any]) -> None:
         for name in ("manifold", "stacked"):
             if not isinstance(options[name], bool):
-                raise TypeError(f"{name} must be True or False, got {options[name]!r}")
+                raise TypeError(f"{name} must be True or False; got {options[name]!r}.")
         lr = options["lr"]
         if isinstance(lr, Tensor) and lr.numel() != 1:
-            raise ValueError(f"lr as a tensor must have one element, got shape {tuple(lr.shape)}")
+            raise ValueError(f"lr must have one element, as a tensor; got the shape {tuple(lr.shape)}. Pass a number.")
         for name in ("lr", "weight_decay"):
             check_number(name, options[name])
         if options["manifold"]:
@@ -162,7 +162,7 @@ class StiefelOptimizer(Optimizer, ABC):
         what, cure = needed
         for param in params:
             if grad_of(param).layout is not torch.strided:
-                raise TypeError(f"{what} needs a dense gradient, got {grad_of(param).layout}; {cure}")
+                raise TypeError(f"{what} needs a dense gradient; got {grad_of(param).layout}. To cure it, {cure}.")
 
     step.hooked = True  # type: ignore[attr-defined]  # so torch does not wrap it once more
 
@@ -186,9 +186,9 @@ class StiefelOptimizer(Optimizer, ABC):
 def check_number(name: str, value: Any) -> None:
     """Raise unless an option is a number, or a tensor, of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, Real | Tensor):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number; got {value!r}.")
     if not value >= 0:  # type: ignore[operator]
-        raise ValueError(f"{name} must be 0 or more, got {value}")
+        raise ValueError(f"{name} must be 0 or more; got {value}.")
 
 
 def _check_keys(group: dict[str, Any], options: dict[str, Any]) -> None:
@@ -214,14 +214,14 @@ def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: l
     missing = [option for option in options if option not in saved]
     if missing:
         raise ValueError(
-            f"a state of {name} has {', '.join(options)} in each group; group {i} of this one has no "
-            f"{', '.join(missing)}: another optimizer saved it. Load it into one of that kind, or load the model's "
-            f"weights only and let {name} start without a state"
+            f"the state must have {', '.join(options)} in each group, as {name} saves it; group {i} has no "
+            f"{', '.join(missing)}, so another optimizer saved it. Load it into an optimizer of that kind, or load only "
+            f"the weights of the model."
         )
     if saved["manifold"] != here["manifold"]:
         raise ValueError(
-            f"a state goes to groups of the same kind; group {i} was saved with manifold={saved['manifold']} and has "
-            f"manifold={here['manifold']} here. Give the groups in the order in which they were saved"
+            f"group {i} of the state must have manifold={here['manifold']}, as this optimizer has; got "
+            f"manifold={saved['manifold']}. Pass the parameter groups in the order in which they were saved."
         )
 
 
@@ -231,13 +231,12 @@ def _check_names(group: dict[str, Any]) -> None:
     for name, param in zip(names, group["params"], strict=False):
         if ".parametrizations." in f".{name}" and name.endswith(".original"):
             raise ValueError(
-                f"{name} is the free parameter of a layer that computes its weight from it, so to hold it on the "
-                "manifold does not hold the weight there, and a layer that is orthogonal already gains nothing. Give "
-                "it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or leave the layer plain "
-                "and give its weight to this one"
+                f"{name} is the unconstrained parameter of a converted layer, whose weight is orthogonal already. Pass it to "
+                "an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or do not convert the layer and "
+                "pass its weight to this optimizer."
             )
         if param.ndim == 3 and not group["stacked"] and name.rpartition(".")[2] != "weight":
             raise ValueError(
                 f"{name} has three dimensions, {tuple(param.shape)}, and is no convolution's kernel by its name. Pass "
-                "stacked=True in its parameter group for a stack of matrices, or name it weight"
+                "stacked=True in its parameter group for a stack of matrices, or name it weight."
             )

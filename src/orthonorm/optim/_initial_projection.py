@@ -32,20 +32,20 @@ class _Off(NamedTuple):
 def check_weight(param: Tensor, group_size: int | None, shards: bool, stacked: bool) -> None:
     """Raise unless an optimizer on the manifold can take a parameter of this kind, whatever its values."""
     if isinstance(param, UninitializedParameter):
-        raise ValueError("a lazy parameter has no shape yet; run one forward pass first")
+        raise ValueError("a lazy parameter has no shape yet. Run one forward pass first.")
     if is_sharded(param):
         if not shards:
             raise TypeError(
-                "this optimizer keeps one number a group, which a sharded parameter (DTensor) has no place for; use "
-                "StiefelSGD, step it unsharded, or use orthogonal_weight_norm, which trains an unconstrained weight"
+                "this optimizer has one number for each group of rows, which a sharded parameter (DTensor) cannot store. Use "
+                "StiefelSGD, do not shard the parameter, or use orthogonal_weight_norm."
             )
         check_shard(param, group_size, stacked)
     if param.is_complex():
-        raise TypeError(f"complex weights are not supported on the manifold, got {param.dtype}")
+        raise TypeError(f"a weight on the manifold must be real; got {param.dtype}. Pass its real and imaginary parts.")
     if param.dtype not in (torch.float32, torch.float64):
         raise TypeError(
             f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
-            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast"
+            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast."
         )
     matrix_layout(param.shape, group_size, stacked)
 
@@ -85,7 +85,7 @@ def _off(blocks: Blocks, eps: float) -> _Off | None:
     W = blocks.stack(blocks.params)
     if not bool(torch.isfinite(W).all()):
         raise ValueError(
-            f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite; initialise it first"
+            f"a weight of shape {tuple(blocks.params[0].shape)} has entries that are not finite. Initialize it first."
         )
     # Squares past the range of the type leave inf - inf: as far off as can be, and NaN compares as nothing.
     errors = orthogonality_errors(W).squeeze(-1).nan_to_num(nan=torch.inf, posinf=torch.inf)

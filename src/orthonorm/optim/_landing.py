@@ -132,11 +132,13 @@ class Landing(MomentumOptimizer):
         for name in ("attraction", "eps"):
             check_number(name, options[name])
         if options["attraction"] == 0:
-            raise ValueError("attraction must be above 0, got 0: nothing would bring a weight back to the manifold")
+            raise ValueError(
+                "attraction must be above 0; got 0, with which no weight returns to the manifold. Leave it out."
+            )
         if not _LEAST_EPS <= options["eps"] < 1:
             raise ValueError(
-                f"eps must be from {_LEAST_EPS} to below 1, got {options['eps']}. For weights on the manifold to "
-                "rounding take StiefelSGD"
+                f"eps must be from {_LEAST_EPS} to below 1; got {options['eps']}. Use StiefelSGD for weights that "
+                "are on the manifold to rounding."
             )
 
     def _eps(self, group: dict[str, Any]) -> float:

@@ -24,7 +24,7 @@ class MomentumOptimizer(StiefelOptimizer):
         super()._check_options(options)
         check_number("momentum", options["momentum"])
         if options["nesterov"] and options["momentum"] == 0:
-            raise ValueError("nesterov=True looks ahead along the momentum and needs momentum > 0, got 0")
+            raise ValueError("momentum must be above 0 with nesterov=True; got 0. Pass momentum=0.9 or nesterov=False.")
 
     def _dense_for(self, group: dict[str, Any]) -> tuple[str, str] | None:
         if group["manifold"]:

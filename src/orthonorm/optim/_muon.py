@@ -110,9 +110,9 @@ class StiefelMuon(MomentumOptimizer):
         super()._check_options(options)
         check_number("tolerance", options["tolerance"])
         if not _LEAST_TOLERANCE <= options["tolerance"] <= 1:
-            raise ValueError(f"tolerance must be from {_LEAST_TOLERANCE} to 1, got {options['tolerance']}")
+            raise ValueError(f"tolerance must be from {_LEAST_TOLERANCE} to 1; got {options['tolerance']}.")
         if options["retraction"] not in RETRACTIONS:
-            raise ValueError(f"retraction must be one of {sorted(RETRACTIONS)}, got {options['retraction']!r}")
+            raise ValueError(f"retraction must be one of {sorted(RETRACTIONS)}; got {options['retraction']!r}.")
 
     def _manifold_step(self, group: dict[str, Any], blocks: Blocks) -> None:
         W, G = blocks.stack(blocks.params), blocks.stack(blocks.grads)

@@ -45,7 +45,7 @@ def check_shard(tensor: Tensor, group_size: int | None, stacked: bool = False) -
         raise TypeError(
             "a sharded weight on the manifold must be sharded on its rows, over one dimension of the mesh; got "
             f"{tuple(sharded.placements)}. Shard(0) is what fully_shard makes; or use orthogonal_weight_norm, which "
-            "trains an unconstrained weight"
+            "trains an unconstrained parameter."
         )
     if stacked:  # whole matrices on each rank
         return
@@ -59,7 +59,7 @@ def check_shard(tensor: Tensor, group_size: int | None, stacked: bool = False) -
     raise ValueError(
         f"a sharded weight on the manifold needs whole groups of rows on each rank; {ranks} ranks hold {held} rows "
         f"each of a weight of shape {tuple(tensor.shape)}, which is {layout}. Use "
-        f"group_size={', '.join(map(str, fitting[:3]))}, or keep it out of the sharding"
+        f"group_size={', '.join(map(str, fitting[:3]))}, or do not shard it."
     )
 
 

@@ -246,7 +246,7 @@ class OrthogonalWeightNorm(nn.Module):
         if not bool(torch.isfinite(rows).all()):
             warnings.warn(
                 f"{self.label} has entries that are not finite; every group of rows with one computes with NaN. "
-                "Initialize it again (reset_parameters), or load a sound checkpoint.",
+                "Initialize it again (reset_parameters), or load a checkpoint without them.",
                 stacklevel=2,
             )
         parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
@@ -255,8 +255,8 @@ class OrthogonalWeightNorm(nn.Module):
             return weight
         warnings.warn(
             f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent rows); "
-            "they start from fixed orthonormal rows. Scale the layer's output, or leave it out of the conversion, "
-            "where it has to start from zero.",
+            "they are completed by fixed orthonormal rows. If the layer must start from zero, scale its output or leave it "
+            "out of the conversion.",
             stacklevel=2,
         )
         completed = torch.cat([V for V, _ in parts]).view(rows.shape)

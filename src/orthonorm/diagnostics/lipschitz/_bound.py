@@ -200,8 +200,8 @@ def _bound(fqn: str, step: Step, declared: Mapping[Any, _Constant]) -> tuple[flo
         by_name = f"constants={{{fqn!r}: number}} or " if fqn else ""
         raise TypeError(
             "lipschitz_bound knows Linear, convolutions, activations, pooling and normalization in Sequentials; "
-            f"got {label}, a {type(module).__name__}. Tell its Lipschitz constant as {by_name}"
-            f"constants={{{type(module).__name__}: function}}, or pass the parts before and after it by themselves."
+            f"got {label}, a {type(module).__name__}. Declare its Lipschitz constant with {by_name}"
+            f"constants={{{type(module).__name__}: function}}, or pass the parts before and after it separately."
         )
     if answer[0] == math.inf:
         raise ValueError(

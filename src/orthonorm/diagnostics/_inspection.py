@@ -103,8 +103,8 @@ _HEADINGS = ("weight", "shape", "groups", "error", "cond(V)", "|V|", "norm(W)", 
 _LEGEND = """\
 error: largest |W W^T - I| within the groups, of columns |W^T W - I|, before the scale
 norm(W): largest singular value of the whole W
-|V|: norm of V's rows, or of its columns where they are orthonormal. Where cond(V) is near 1, the effective learning
-rate of W is lr / |V|^2 with SGD and lr / |V| with Adam and AdamW, times the scale; it is larger where cond(V) is"""
+|V|: norm of V's rows (columns, where they are orthonormal). Where cond(V) is near 1, the effective learning rate of
+W before its scale is lr / |V|^2 with SGD, lr / |V| with Adam and AdamW; it is larger where cond(V) is larger"""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
             raise ValueError(f"{key} is divided among ranks already. Call {caller} once, on the model or on its parts.")
         if V.is_meta:
             raise ValueError(
-                f"{key} is on the meta device, without values. Materialize and initialize the model, then call {caller}."
+                f"{key} is on the meta device, without values. Materialize and initialize the model, then "
+                f"call {caller}."
             )
         member = members.setdefault(id(V), Member(key, module, name, []))
         if owner not in member.owners:

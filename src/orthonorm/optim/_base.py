@@ -215,7 +215,8 @@ def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: l
     if missing:
         raise ValueError(
             f"the state must have {', '.join(options)} in each group, as {name} saves it; group {i} has no "
-            f"{', '.join(missing)}, so another optimizer saved it. Load it into an optimizer of that kind, or load only "
+            f"{', '.join(missing)}, so another optimizer saved it. Load it into an optimizer of that kind, "
+            "or load only "
             f"the weights of the model."
         )
     if saved["manifold"] != here["manifold"]:
@@ -231,8 +232,10 @@ def _check_names(group: dict[str, Any]) -> None:
     for name, param in zip(names, group["params"], strict=False):
         if ".parametrizations." in f".{name}" and name.endswith(".original"):
             raise ValueError(
-                f"{name} is the unconstrained parameter of a converted layer, whose weight is orthogonal already. Pass it to "
-                "an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or do not convert the layer and "
+                f"{name} is the unconstrained parameter of a converted layer, whose weight is orthogonal "
+                "already. Pass it to "
+                "an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or do not convert "
+                "the layer and "
                 "pass its weight to this optimizer."
             )
         if param.ndim == 3 and not group["stacked"] and name.rpartition(".")[2] != "weight":

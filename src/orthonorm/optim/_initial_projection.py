@@ -36,12 +36,15 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool, stacked: b
     if is_sharded(param):
         if not shards:
             raise TypeError(
-                "this optimizer has one number for each group of rows, which a sharded parameter (DTensor) cannot store. Use "
+                "this optimizer has one number for each group of rows, which a sharded parameter "
+                "(DTensor) cannot store. Use "
                 "StiefelSGD, do not shard the parameter, or use orthogonal_weight_norm."
             )
         check_shard(param, group_size, stacked)
     if param.is_complex():
-        raise TypeError(f"a weight on the manifold must be real; got {param.dtype}. Pass its real and imaginary parts.")
+        raise TypeError(
+            f"a weight on the manifold must be real, not complex; got {param.dtype}. Pass its real and imaginary parts."
+        )
     if param.dtype not in (torch.float32, torch.float64):
         raise TypeError(
             f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "

@@ -27,7 +27,8 @@ def check_weight(weight: Tensor, label: str) -> None:
         raise ValueError(f"{label} has no shape yet (a lazy module). Run one batch through the module first.")
     if weight.is_complex():
         raise TypeError(
-            f"{label} is complex ({weight.dtype}), but the transformation is defined for real weights. Keep real and imaginary "
+            f"{label} is complex ({weight.dtype}), but the transformation is defined for real weights. "
+            "Keep real and imaginary "
             "parts as two real weights, or leave this module as it is."
         )
     if not weight.is_floating_point():

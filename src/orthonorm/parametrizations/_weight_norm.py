@@ -255,8 +255,8 @@ class OrthogonalWeightNorm(nn.Module):
             return weight
         warnings.warn(
             f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent rows); "
-            "they are completed by fixed orthonormal rows. If the layer must start from zero, scale its output or leave it "
-            "out of the conversion.",
+            "they are completed by fixed orthonormal rows. "
+            "Leave a layer that must start from zero out of the conversion.",
             stacklevel=2,
         )
         completed = torch.cat([V for V, _ in parts]).view(rows.shape)

@@ -1,4 +1,24 @@
-"""Orthogonal weights for any PyTorch network, with exact gradients."""
+"""Orthogonal weights for any PyTorch network, with exact gradients.
+
+Convert a model, train it with any optimizer, and turn it back into a plain model:
+
+    model = orthogonalize_(model)
+    optimizer = torch.optim.SGD(param_groups(model), lr=0.1)
+    ...
+    plain = fold(model)
+
+- Whole models: `conversion_plan`, `orthogonalize_` with `OrthogonalConfig` or `OLMConfig`, `fold`, `fold_`,
+  `param_groups`, `renormalize_`, `register_norm_keeping`, `default_filter`.
+- Single weights and layers: `orthogonal_weight_norm`, `OrthogonalLinear`, `OrthogonalConv1d`, `OrthogonalConv2d`,
+  `OrthogonalConv3d` and the transposed ones; `cached` and `register_cached` compute a weight once a step.
+- Optimizers on the Stiefel manifold: `StiefelSGD`, `StiefelAdam`, `StiefelMuon`, `Landing`.
+- What a model is like: `inspect`, `inspect_file`, `orthogonality_error`, `operator_norms`, `signal_propagation`,
+  `weight_metrics`, `weight_problems`, `OrthogonalityHook`.
+- Lipschitz networks: `lipschitz_bound`, `certified_accuracy`, `MaxMin`.
+- Functions of tensors: the module `functional`, with `functional.orthonormalize`.
+
+`help(orthonorm.orthogonalize_)` and so on explain each one.
+"""
 
 from . import functional as functional
 from ._max_min import MaxMin as MaxMin

@@ -79,3 +79,10 @@ def test_docstrings_cite_equations_that_are_there_and_every_equation_is_cited():
     assert {file: found - set(numbers) for file, found in sources.items() if not found <= set(numbers)} == {}
     assert set.union(*sources.values()) == set(numbers)
     assert cited("Mathematics (1) to (3) and (7).") == {1, 2, 3, 7}
+
+
+def test_the_help_of_the_package_names_what_it_has_and_nothing_else():
+    named = set(re.findall(r"`(?:functional\.)?(\w+)`", orthonorm.__doc__ or ""))
+    lower = {name for name in vars(orthonorm) if callable(getattr(orthonorm, name)) and name[0].islower()}
+    assert named <= set(dir(orthonorm)) | set(dir(orthonorm.functional))
+    assert lower <= named

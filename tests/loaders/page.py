@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loaders.rows import CURES, LOADERS, Loader
+from loaders.rows import CURES, LOADERS, UNFILLED, Loader
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "loading.md"
 BEGIN, END = "<!-- from tests/loaders/rows.py, by tests/loaders/page.py -->\n", "<!-- end -->\n"
@@ -10,7 +10,11 @@ BEGIN, END = "<!-- from tests/loaders/rows.py, by tests/loaders/page.py -->\n", 
 
 def row(loader: Loader) -> str:
     """Return one line of the table: what the tests ask of this loader."""
-    plain = f"`{loader.raised[0].__name__}`" if loader.raised else "**ignored**" if loader.ignored else "works"
+    plain = "**ignored**" if loader.ignored else "works"
+    if loader.raised:
+        error, message = loader.raised
+        # What a loader has left without values is found out when the weight is first computed.
+        plain = f"`{error.__name__}`{' at the first use' if message == UNFILLED else ''}"
     return f"| {loader.call} | {plain} | works | {CURES[loader.cure][0] if loader.cure else ''} |"
 
 

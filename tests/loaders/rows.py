@@ -168,7 +168,7 @@ CURES: dict[str, tuple[str, Callable[[Loader, Any, str], nn.Module]]] = {
     "folded state": ("read into `fold(model).state_dict()`, then `model.load_state_dict`", state_of_the_folded_model),
 }
 
-_UNFILLED = r"\.weight was made on the meta device.*plain\.state_dict\(\)"
+UNFILLED = r"\.weight was made on the meta device.*plain\.state_dict\(\)"
 _NOT_THERE = r"does not have a parameter or a buffer named weight"
 HF = {"plain": OfTransformers, "converted": ConvertedOfTransformers}
 DIFFUSERS = {"plain": OfDiffusers, "converted": ConvertedOfDiffusers}
@@ -195,7 +195,7 @@ LOADERS = (
         cure="folded state",
     ),
     Loader("`set_model_state_dict(full_state_dict=True)`", by_set_model_state_dict),
-    Loader("transformers `from_pretrained`", by_transformers, (ValueError, _UNFILLED), cure="plain class", **HF),
+    Loader("transformers `from_pretrained`", by_transformers, (ValueError, UNFILLED), cure="plain class", **HF),
     Loader("accelerate `load_checkpoint_and_dispatch`", by_accelerate),
     Loader(
         "accelerate, with `device_map` and `strict=True`",
@@ -216,7 +216,7 @@ LOADERS = (
         cure="plain class",
     ),
     Loader("accelerate, offload to disk, `strict=True`", offloaded, (ValueError, _NOT_THERE), cure="plain class"),
-    Loader("diffusers `from_pretrained`", by_diffusers, (ValueError, _UNFILLED), cure="plain class", **DIFFUSERS),
+    Loader("diffusers `from_pretrained`", by_diffusers, (ValueError, UNFILLED), cure="plain class", **DIFFUSERS),
     Loader(
         "diffusers `from_pretrained(low_cpu_mem_usage=False)`",
         lambda source, folder: by_diffusers(source, folder, low_cpu_mem_usage=False),

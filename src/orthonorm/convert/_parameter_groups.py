@@ -14,8 +14,9 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
     """Return optimizer groups in which the unconstrained parameters V have no weight decay.
 
     W does not depend on the size of V, so weight decay on V does not regularize the network. With SGD and AdamW it
-    shrinks V and raises the effective learning rate of W, `lr / |V|^2` and `lr / |V|`. `torch.optim.Adam` takes it for
-    a part of the gradient, which it scales entry by entry, so that W turns. Everything else (biases, scales, plain
+    shrinks V and raises the effective learning rate of W: `lr / |V|^2` with SGD and `lr / |V|` with AdamW, where the
+    condition number of V is near 1. `torch.optim.Adam` adds weight decay to the gradient and scales it entry by entry,
+    so W changes too. Everything else (biases, scales, plain
     layers) gets `weight_decay`.
 
     Args:

@@ -23,9 +23,10 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
     $$V \leftarrow c\, W, \qquad c = \text{norm}, \quad \text{or} \quad c = |V|_F / |W|_F \text{ without a norm}$$
 
     W, before the scale, does not depend on the size of V, but the speed of training does: the effective learning rate
-    of W is `lr / |V|^2` with SGD and `lr / |V|` with Adam and AdamW, where |V| is the norm of a row. Steps lengthen V
-    and weight decay shrinks it. Pass `norm=1.0` where a layer has slowed down because V grew; leave it out to restore
-    the condition number alone. Optimizer states (momentum) that belong to the old V are not changed.
+    of W is `lr / |V|^2` with SGD and `lr / |V|` with Adam and AdamW, where |V| is the norm of a row. This holds where
+    the condition number of V is near 1, as it is after this call. Steps lengthen V and weight decay shrinks it.
+    Pass `norm=1.0` where a layer has slowed down because V grew, and leave it out to restore the condition number
+    alone. Optimizer states (momentum) that belong to the old V are not changed.
 
     Args:
         model: any module with orthogonal weights.

@@ -81,8 +81,9 @@ class LayerReport:
             library's.
         condition_number: largest condition number of V over the groups, after centring; above 2e6 W has lost a
             direction.
-        v_norm: |V|, the root mean square of the norms of V's rows: the effective learning rate of W is `lr /
-            v_norm**2` with SGD and `lr / v_norm` with Adam and AdamW.
+        v_norm: |V|, the root mean square of the norms of V's rows, or of its columns with `columns`. The effective
+            learning rate of W, before the scale, is `lr / v_norm**2` with SGD and `lr / v_norm` with Adam and
+            AdamW, where the condition number is near 1.
         w_norm: largest singular value of the whole flattened weight, scale included (of a convolution's groups,
             the largest): 1 for one group without a scale, up to the square root of k for k groups.
         scale: the smallest and the largest scale; None without one.
@@ -132,8 +133,9 @@ def inspect(model: nn.Module) -> Inspection:
     `error` looks within the groups of rows and `w_norm` at the whole matrix: two groups of a square layer are each
     orthonormal to 1e-7, and together have a norm of 1.41.
 
-    `v_norm` is the root mean square of the norms of V's rows, |V|. The effective learning rate of W is `lr / |V|^2`
-    with SGD and `lr / |V|` with Adam and AdamW: where |V| differs widely between layers, `renormalize_` sets it.
+    `v_norm` is the root mean square of the norms of V's rows, |V|. The effective learning rate of W, before the scale,
+    is `lr / |V|^2` with SGD and `lr / |V|` with Adam and AdamW, where the condition number of V is near 1. Call
+    `renormalize_` where |V| differs widely between layers.
 
     Args:
         model: a module with orthogonal weights.

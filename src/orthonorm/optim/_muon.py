@@ -49,7 +49,7 @@ class StiefelMuon(MomentumOptimizer):
         momentum: factor of the buffer, in [0, 1) as a rule.
         nesterov: look ahead; needs momentum.
         weight_decay: for groups with `manifold=False` only, where the whole step is that of `torch.optim.SGD`.
-        retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
+        retraction: `"qr"`, `"polar"` or `"cayley"`.
         tolerance: how far from the steepest a direction may be, as a share of its slope; from 0.001 to 1.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.

@@ -39,6 +39,7 @@ class StiefelSGD(MomentumOptimizer):
     `qf` is the orthogonal factor with a positive diagonal of the triangular one, `polar` the nearest
     orthonormal matrix. With `metric=None` the momentum is the plain sum of gradients. The paper's
     EI+QR is (euclidean, qr) and its CI+QR (canonical, qr); its appendix gives each metric the other's formula.
+    For a square weight the canonical gradient is twice the euclidean one: the metrics differ by a factor of 2 in `lr`.
 
     Of a weight that `fully_shard` has sharded on rows (DTensor) each rank steps the groups it holds,
     without communication, where every group is whole on one rank.
@@ -61,7 +62,7 @@ class StiefelSGD(MomentumOptimizer):
         weight_decay: for groups with `manifold=False` only, where the whole step is that of
             `torch.optim.SGD`. On the manifold the norm of a weight is constant.
         metric: `"euclidean"`, `"canonical"` or `None`.
-        retraction: `"qr"` (fastest), `"polar"` or `"cayley"`.
+        retraction: `"qr"`, `"polar"` or `"cayley"`.
         group_size: at most this many rows a group, or `None`.
         manifold: whether the weights of a group live on the manifold.
         stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.

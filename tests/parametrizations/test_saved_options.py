@@ -32,13 +32,13 @@ def saved(state: dict[str, Tensor]) -> dict[str, Tensor]:
 OTHERS = {
     "smaller groups": (
         {"group_size": 2},
-        "groups of 2 x 4 rows, not centred, and is mapped here with groups of 4 x 2 rows",
+        "groups of 2 x 4 rows, not centred, and is this model has groups of 4 x 2 rows",
     ),
     "one tail": (
         {"group_size": 5, "grouping": "tail"},
-        r".*mapped here with groups of 1 x 5 \+ 1 x 3 rows, not centred",
+        r".*this model has groups of 1 x 5 \+ 1 x 3 rows, not centred",
     ),
-    "centred": ({"center": True}, ".*mapped here with groups of 2 x 4 rows, centred"),
+    "centred": ({"center": True}, ".*this model has groups of 2 x 4 rows, centred"),
 }
 
 

@@ -46,7 +46,7 @@ def check_saved_options(metadata: Mapping[str, Any], options: str, key: str, err
     parameter has the key of V: that is an error. Files without such data, as safetensors, cannot be told apart.
     """
     saved = metadata.get(_NAME, options)
-    if metadata and _NAME not in metadata:
+    if "version" in metadata and _NAME not in metadata:
         errors.append(
             f"{key} was saved under another parametrization, whose unconstrained parameter is not V. In the model that "
             "saved it call torch.nn.utils.parametrize.remove_parametrizations, and load that model's weights."

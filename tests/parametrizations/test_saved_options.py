@@ -32,7 +32,7 @@ def saved(state: dict[str, Tensor]) -> dict[str, Tensor]:
 OTHERS = {
     "smaller groups": (
         {"group_size": 2},
-        "groups of 2 x 4 rows, not centred, and is this model has groups of 4 x 2 rows",
+        "groups of 2 x 4 rows, not centred, but this model has groups of 4 x 2 rows",
     ),
     "one tail": (
         {"group_size": 5, "grouping": "tail"},

@@ -96,7 +96,7 @@ WRONG_CALLS = {
     "plain model": "ValueError: this Linear has no orthogonal weight. Call orthogonalize_ before divide_",
     "not a module": "TypeError: model must be a torch.nn.Module; got int",
     "divided twice": "ValueError: 0.weight is divided among ranks already. Call divide_ once",
-    "meta": "ValueError: 0.weight is on the meta device, without values. Materialise and initialise the model",
+    "meta": "ValueError: 0.weight is on the meta device, without values. Materialize and initialize the model",
     "no size": "ValueError: bucket_mib must be above 0, or inf for one collective; got 0.0",
     "a size that is no number": "TypeError: bucket_mib must be a number of MiB; got '25'",
     "another group": "ValueError: divide_ must be called on the ranks of its process group; rank",
@@ -114,7 +114,7 @@ def test_wrong_calls_say_the_rule_and_the_cure(ranks: Pool):
 
 def test_without_a_process_group_the_cure_is_to_make_one(ranks: Pool):
     (found,) = ranks.run(1, data_parallel.without_group, group=False)
-    assert found.startswith("ValueError: divide_ shares work among processes, and no process group is initialised here")
+    assert found.startswith("ValueError: divide_ shares work among processes, and no process group is initialized here")
 
 
 def test_orthonormal_columns_are_refused_with_the_cure(ranks: Pool):

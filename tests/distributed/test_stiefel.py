@@ -38,7 +38,7 @@ def test_so_are_the_other_optimizers_of_one_buffer(ranks: Pool, setup: str, name
 SAID = {
     "cut": (
         "ValueError: a sharded weight on the manifold needs whole groups of rows on each rank; 2 ranks hold 3 rows "
-        "each of a weight of shape (6, 8), which is 6 orthonormal rows of length 8. Use group_size=3, 1, or keep it out"
+        "each of a weight of shape (6, 8), which is 6 orthonormal rows of length 8. Use group_size=3, 1, or do not shard"
     ),
     "cut groups": "ValueError: a sharded weight on the manifold needs whole groups",
     "columns": "TypeError: a sharded weight on the manifold must be sharded on its rows",

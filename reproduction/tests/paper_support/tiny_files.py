@@ -33,6 +33,9 @@ def write_files(folder: Path, patch: pytest.MonkeyPatch) -> Path:
         load = partial(load_cifar, tiny, name, classes=CLASSES, train=TRAIN, test=TEST)
         patch.setitem(data.DATASETS, name, load)
         patch.setitem(data.DATASETS, f"{name}-tune", partial(_tune, load))
+        if name == "cifar100":
+            own = partial(load_cifar, tiny, f"{name}-own", classes=CLASSES, train=TRAIN, test=TEST, statistics=None)
+            patch.setitem(data.DATASETS, f"{name}-own", own)
     pixels = RANDOM.integers(0, 256, (TRAIN + TEST, 1024), dtype=np.uint8)
     people = (np.arange(TRAIN + TEST) % CLASSES + 1).reshape(-1, 1)
     savemat(folder / "PIE_32x32.mat", {"fea": pixels, "gnd": people})

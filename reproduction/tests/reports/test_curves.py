@@ -99,7 +99,7 @@ def test_of_several_rates_the_one_with_the_lowest_training_loss_is_drawn(drawn: 
         errors_record("vgg-5k", "plain", (20.0, 6.0), train=(30.0, 8.0), lr=0.5),
     ]
     draw("vgg", REDUCED, records)
-    assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["plain", "OLM, rate 0.5"]
+    assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["plain", "OLM, learning rate 0.5"]
     assert "of several rates the one with the lowest training loss" in " ".join(drawn[0].get_supxlabel().split())
 
 

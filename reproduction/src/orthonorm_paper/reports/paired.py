@@ -170,5 +170,8 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
         line, colour = "-" if number < len(COLOURS) else "--", COLOURS[number % len(COLOURS)]
         rates = [cell.run.lr for cell in own]
         axis.errorbar(rates, means, spreads, label=label, capsize=2, linewidth=1.1, color=colour, linestyle=line)
+    tried = {record.run.lr for record in records}
+    if len(tried) == 1:  # matplotlib widens a single value below zero, where a logarithmic axis has nothing
+        axis.set_xlim(min(tried) / 2, 2 * min(tried))
     draw_legend(axis, 6.0)
     return save_figure(figure, stem)

@@ -100,7 +100,7 @@ def test_of_several_rates_the_one_with_the_lowest_training_loss_is_drawn(drawn: 
     ]
     draw("vgg", REDUCED, records)
     assert drawn[0].axes[0].get_legend_handles_labels()[1] == ["plain", "OLM, learning rate 0.5"]
-    assert "of several rates the one with the lowest training loss" in " ".join(drawn[0].get_supxlabel().split())
+    assert "several learning rates the one with the lowest training loss" in " ".join(drawn[0].get_supxlabel().split())
 
 
 def test_nothing_is_drawn_where_no_epoch_was_recorded(drawn: list[Figure]):

@@ -163,6 +163,9 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
     """Mean test error against the learning rate, a line for each method; diverged cells leave a gap."""
     figure, (axis,) = panels([""], "mean of the seeds; bars: standard deviation", width=6.0, height=4.0)
     axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log")
+    tried = {record.run.lr for record in records}
+    if len(tried) == 1:  # matplotlib widens a single value below zero, where a logarithmic axis has nothing
+        axis.set_xlim(min(tried) / 2, 2 * min(tried))
     for number, (label, own) in enumerate(_tried(records).items()):
         own = sorted(own, key=lambda cell: cell.run.lr)
         means = [cell.mean(_FIELD) if not cell.diverged else math.nan for cell in own]
@@ -170,8 +173,5 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
         line, colour = "-" if number < len(COLOURS) else "--", COLOURS[number % len(COLOURS)]
         rates = [cell.run.lr for cell in own]
         axis.errorbar(rates, means, spreads, label=label, capsize=2, linewidth=1.1, color=colour, linestyle=line)
-    tried = {record.run.lr for record in records}
-    if len(tried) == 1:  # matplotlib widens a single value below zero, where a logarithmic axis has nothing
-        axis.set_xlim(min(tried) / 2, 2 * min(tried))
     draw_legend(axis, 6.0)
     return save_figure(figure, stem)

@@ -162,10 +162,8 @@ def _by_rate(records: Sequence[Record], rates: Sequence[float]) -> list[tuple[st
 def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
     """Mean test error against the learning rate, a line for each method; diverged cells leave a gap."""
     figure, (axis,) = panels([""], "mean of the seeds; bars: standard deviation", width=6.0, height=4.0)
-    axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log")
-    tried = {record.run.lr for record in records}
-    if len(tried) == 1:  # matplotlib widens a single value below zero, where a logarithmic axis has nothing
-        axis.set_xlim(min(tried) / 2, 2 * min(tried))
+    several = len({record.run.lr for record in records}) > 1  # a single value leaves a logarithmic axis without a range
+    axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log" if several else "linear")
     for number, (label, own) in enumerate(_tried(records).items()):
         own = sorted(own, key=lambda cell: cell.run.lr)
         means = [cell.mean(_FIELD) if not cell.diverged else math.nan for cell in own]

@@ -162,8 +162,9 @@ def _by_rate(records: Sequence[Record], rates: Sequence[float]) -> list[tuple[st
 def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
     """Mean test error against the learning rate, a line for each method; diverged cells leave a gap."""
     figure, (axis,) = panels([""], "mean of the seeds; bars: standard deviation", width=6.0, height=4.0)
-    several = len({record.run.lr for record in records}) > 1  # a single value leaves a logarithmic axis without a range
-    axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log" if several else "linear")
+    axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log")
+    if not any(record.final(_FIELD) > 0 for record in records):
+        axis.set_yscale("linear")  # a logarithmic one has no range where every error is 0
     for number, (label, own) in enumerate(_tried(records).items()):
         own = sorted(own, key=lambda cell: cell.run.lr)
         means = [cell.mean(_FIELD) if not cell.diverged else math.nan for cell in own]

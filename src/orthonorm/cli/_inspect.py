@@ -17,10 +17,10 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="show how orthogonal the weights in a file are",
-        description="Show how orthogonal the weights in a file are. The table has a row for each weight, "
-        "with its groups, its "
-        "orthogonality error, the condition number and norm of V, the norm of W and the scale. A file of torch.save "
-        "remembers the options of the conversion. For other files pass them here. No code in the file is run.",
+        description="Show how orthogonal the weights in a file are. The table has a row for each weight, with its "
+        "groups, its orthogonality error, the condition number and norm of V, the norm of W and the scale. A file "
+        "of torch.save remembers the options of the conversion. For other files pass them here. No code in the file "
+        "is run.",
     )
     add = parser.add_argument
     add("file", type=Path, help="a .safetensors file, or a state_dict saved by torch.save")

@@ -21,16 +21,14 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
         help="compute what dividing the transformation among ranks costs",
-        description="Compute what dividing the transformation among ranks costs: the operations of each "
-        "rank, the bytes that "
-        "it sends, and the balance. Nothing is trained, and no process is started.",
+        description="Compute what dividing the transformation among ranks costs: the operations of each rank, the "
+        "bytes that it sends, and the balance. Nothing is trained, and no process is started.",
     )
     add = parser.add_argument
     add(
         "model",
-        help="a model of torchvision such as resnet50, converted by orthogonalize_ with its defaults; or "
-        "a file of weights "
-        "(.pt or .safetensors), every matrix of which counts as converted",
+        help="a model of torchvision such as resnet50, converted by orthogonalize_ with its defaults; or a file of "
+        "weights (.pt or .safetensors), every matrix of which counts as converted",
     )
     add("--ranks", type=int, default=8, help="number of ranks (default: %(default)s)")
     add(

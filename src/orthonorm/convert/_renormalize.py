@@ -86,9 +86,8 @@ def _check_values(key: str, V: Tensor) -> None:
         )
     if not bool(torch.isfinite(V).all()):
         raise ValueError(
-            f"{key} must have a finite V to be renormalized; it holds NaN or infinity. Load the last "
-            "checkpoint without them, "
-            "or call reset_parameters() on the layer."
+            f"{key} must have a finite V to be renormalized; it holds NaN or infinity. Load the last checkpoint "
+            "without them, or call reset_parameters() on the layer."
         )
 
 

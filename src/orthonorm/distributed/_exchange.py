@@ -101,7 +101,7 @@ class Exchange:
         group: the ranks.
         collect: `(bucket, the unconstrained parameters of its weights) -> this rank's rows of V`, flat.
         outside: `V -> V` as the transformation reads it outside of a forward.
-        always: exchange in evaluation, too (V is not at hand whole), not only where gradients are wanted.
+        always: exchange in evaluation, too (no rank holds all of V), not only where gradients are wanted.
         precision: types of what is exchanged.
     """
 

@@ -45,9 +45,9 @@ class StiefelOptimizer(Optimizer, ABC):
         on_manifold = [group for group in self.param_groups if group["manifold"]]
         if defaults["weight_decay"] != 0 and len(on_manifold) == len(self.param_groups):
             raise ValueError(
-                f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with "
-                "manifold=False and there is none (a weight with orthonormal rows has a constant "
-                "norm). Leave it at 0, or give the Euclidean group its own weight_decay."
+                f"weight_decay={defaults['weight_decay']} would do nothing: it acts on groups with manifold=False "
+                "and there is none (a weight with orthonormal rows has a constant norm). Leave it at 0, or give the "
+                "Euclidean group its own weight_decay."
             )
         put_on_manifold(on_manifold, type(self).__name__, stacklevel=4, eps=self._eps)
         self._constructing = False
@@ -73,9 +73,8 @@ class StiefelOptimizer(Optimizer, ABC):
         on_manifold = group.get("manifold", self.defaults["manifold"])
         if on_manifold and group.get("weight_decay", 0) != 0:
             raise ValueError(
-                f"weight_decay={group['weight_decay']} in a group on the manifold would do nothing: "
-                "a weight with orthonormal rows has a constant norm. Remove it, or set "
-                "manifold=False for this group."
+                f"weight_decay={group['weight_decay']} in a group on the manifold would do nothing: a weight with "
+                "orthonormal rows has a constant norm. Remove it, or set manifold=False for this group."
             )
         if on_manifold:
             group["weight_decay"] = 0.0
@@ -215,9 +214,8 @@ def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: l
     if missing:
         raise ValueError(
             f"the state must have {', '.join(options)} in each group, as {name} saves it; group {i} has no "
-            f"{', '.join(missing)}, so another optimizer saved it. Load it into an optimizer of that kind, "
-            "or load only "
-            f"the weights of the model."
+            f"{', '.join(missing)}, so another optimizer saved it. Load it into an optimizer of that kind, or load "
+            "only the weights of the model."
         )
     if saved["manifold"] != here["manifold"]:
         raise ValueError(
@@ -232,11 +230,9 @@ def _check_names(group: dict[str, Any]) -> None:
     for name, param in zip(names, group["params"], strict=False):
         if ".parametrizations." in f".{name}" and name.endswith(".original"):
             raise ValueError(
-                f"{name} is the unconstrained parameter of a converted layer, whose weight is orthogonal "
-                "already. Pass it to "
-                "an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or do not convert "
-                "the layer and "
-                "pass its weight to this optimizer."
+                f"{name} is the unconstrained parameter of a converted layer, whose weight is orthogonal already. "
+                "Pass it to an ordinary optimizer, torch.optim.SGD(orthonorm.param_groups(model)), or do not "
+                "convert the layer and pass its weight to this optimizer."
             )
         if param.ndim == 3 and not group["stacked"] and name.rpartition(".")[2] != "weight":
             raise ValueError(

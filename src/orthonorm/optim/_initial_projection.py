@@ -36,9 +36,8 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool, stacked: b
     if is_sharded(param):
         if not shards:
             raise TypeError(
-                "this optimizer has one number for each group of rows, which a sharded parameter "
-                "(DTensor) cannot store. Use "
-                "StiefelSGD, do not shard the parameter, or use orthogonal_weight_norm."
+                "this optimizer has one number for each group of rows, which a sharded parameter (DTensor) cannot "
+                "store. Use StiefelSGD, do not shard the parameter, or use orthogonal_weight_norm."
             )
         check_shard(param, group_size, stacked)
     if param.is_complex():
@@ -118,10 +117,9 @@ def _text(off: list[_Off], total: int, name: str) -> str:
         else ""
     )
     return (
-        f"{name} moved {len(moved)} of {total} weights onto the "
-        f"manifold: the largest |W W^T - I| was {max(part.worst for part in off):.2g}, and "
-        "each is now the nearest matrix with orthonormal rows in its groups (polar factor, "
-        f"computed in float64){of_zeros}. Start on the manifold, with torch.nn.init.orthogonal_ for "
-        "instance, to keep the weights as they are. The unconstrained parameter V of a layer that "
-        "`orthogonalize_` converted does not belong here: give it to an ordinary optimizer"
+        f"{name} moved {len(moved)} of {total} weights onto the manifold: the largest |W W^T - I| was "
+        f"{max(part.worst for part in off):.2g}, and each is now the nearest matrix with orthonormal rows in its "
+        f"groups (polar factor, computed in float64){of_zeros}. Start on the manifold, with "
+        "torch.nn.init.orthogonal_ for instance, to keep the weights as they are. The unconstrained parameter V of "
+        "a layer that `orthogonalize_` converted does not belong here: give it to an ordinary optimizer"
     )

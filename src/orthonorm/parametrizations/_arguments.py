@@ -27,9 +27,8 @@ def check_weight(weight: Tensor, label: str) -> None:
         raise ValueError(f"{label} has no shape yet (a lazy module). Run one batch through the module first.")
     if weight.is_complex():
         raise TypeError(
-            f"{label} is complex ({weight.dtype}), but the transformation is defined for real weights. "
-            "Keep real and imaginary "
-            "parts as two real weights, or leave this module as it is."
+            f"{label} is complex ({weight.dtype}), but the transformation is defined for real weights. Keep real and "
+            "imaginary parts as two real weights, or leave this module as it is."
         )
     if not weight.is_floating_point():
         raise TypeError(f"{label} must be a floating tensor; got {weight.dtype}. Convert it with .float().")
@@ -148,8 +147,8 @@ def check_table(module: nn.Module, label: str) -> None:
     if module.max_norm is not None:
         raise ValueError(
             f"{label}: {type(module).__name__} has max_norm={module.max_norm}, which writes into the table at each "
-            "forward; an orthogonal table has rows of norm 1 (or the scale). Set max_norm=None, or leave it as it is: "
-            "orthogonalize_ has filter_fn."
+            "forward; an orthogonal table has rows of norm 1 (or the scale). Set max_norm=None, or leave it as it "
+            "is: orthogonalize_ has filter_fn."
         )
 
 

@@ -53,9 +53,9 @@ def check_saved_options(metadata: Mapping[str, Any], options: str, key: str, err
         )
     if saved != options:
         warnings.warn(
-            f"the V loaded for {key} was trained with {saved}, but this model has {options}, which gives "
-            "another weight. "
-            "Convert the model with the options that V was trained with, or ignore this to use V as initial value.",
+            f"the V loaded for {key} was trained with {saved}, but this model has {options}, which gives another "
+            "weight. Convert the model with the options that V was trained with, or ignore this to use V as initial "
+            "value.",
             stacklevel=2,
         )
 

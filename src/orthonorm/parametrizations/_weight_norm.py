@@ -254,9 +254,9 @@ class OrthogonalWeightNorm(nn.Module):
         if lost == 0:
             return weight
         warnings.warn(
-            f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent rows); "
-            "they are completed by fixed orthonormal rows. "
-            "Leave a layer that must start from zero out of the conversion.",
+            f"{self.label} has lost {lost} of its {rows.shape[0] * rows.shape[1]} directions (zero or dependent "
+            "rows); they are completed by fixed orthonormal rows. Leave a layer that must start from zero out of "
+            "the conversion.",
             stacklevel=2,
         )
         completed = torch.cat([V for V, _ in parts]).view(rows.shape)

@@ -258,9 +258,9 @@ def _recurrent_olm(label: str, words: str, *, scale: bool) -> Method:
 
 
 _ENTRIES = (
-    _plain("plain", "paper", "start uniform in +-1/sqrt(d)"),
-    _plain("plain-he", "he", "He's start"),
-    _plain("plain-orthogonal", "orthogonal", "orthogonal start with gain sqrt(2)"),
+    _plain("plain", "paper", "initialization uniform in +-1/sqrt(d)"),
+    _plain("plain-he", "he", "He initialization"),
+    _plain("plain-orthogonal", "orthogonal", "orthogonal initialization with gain sqrt(2)"),
     _stiefel("EI+QR", "gradient G - (W W^T G + W G^T W)/2, QR retraction", "euclidean", "qr"),
     _stiefel("CI+QR", "gradient G - W G^T W, QR retraction", "canonical", "qr"),
     _stiefel("CayT", "Cayley transform", "canonical", "cayley"),
@@ -286,7 +286,7 @@ _ENTRIES = (
     ),
     *map(_replacing, REPLACEMENTS.values()),
     Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
-    Method("recurrent-start", "orthogonal start", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-start", "orthogonal initialization", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error),
     Method("recurrent-torch", "torch's orthogonal", "orthogonal", torch_orthogonal_, _euclidean, recurrent_error),
     _recurrent_olm("recurrent-OLM", "OLM, one group a gate, not centred", scale=False),
     _recurrent_olm("recurrent-OLM-scale", "the same with a learned scale", scale=True),

@@ -23,7 +23,7 @@ __all__ = ["transform_by_products", "transform_by_values"]
 
 # Note [passes in float32]
 # A Gram matrix in float32 squares the condition number: one pass leaves an error of some 3e-7 cond^2. On a CPU in eager
-# mode the eigenvalues of Sigma are at hand, and reading them costs nothing. The worst matrix of the call decides:
+# mode the eigenvalues of Sigma are known, and reading them costs nothing. The worst matrix of the call decides:
 #
 # condition number   computed                            W W^T - I   W to exact   gradient   (n = 16 to 512, square too)
 # up to 4            one pass                            7e-6        3e-6         8e-6

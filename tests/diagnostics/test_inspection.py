@@ -323,10 +323,11 @@ def test_an_optimizer_without_a_manifold_says_so():
 def test_the_first_step_of_adam_moves_an_entry_by_the_effective_learning_rate():
     # The example of the mathematics page: |V| = 0.58, so 0.001 / 0.58 = 0.0017.
     torch.manual_seed(0)
-    model = on.orthogonalize_(nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 2)))
+    layer = nn.Linear(64, 32)
+    model = on.orthogonalize_(nn.Sequential(layer, nn.Linear(32, 2)))
     assert on.inspect(model).layers[0].v_norm == pytest.approx(0.58, abs=0.01)
-    before = model[0].weight.detach().clone()
+    before = layer.weight.detach().clone()
     optimizer = torch.optim.Adam(on.param_groups(model), lr=1e-3)
     nn.functional.cross_entropy(model(torch.randn(128, 64)), torch.arange(128) % 2).backward()
     optimizer.step()
-    assert float((model[0].weight.detach() - before).square().mean().sqrt()) == pytest.approx(0.00165, abs=0.0001)
+    assert float((layer.weight.detach() - before).square().mean().sqrt()) == pytest.approx(0.00165, abs=0.0001)

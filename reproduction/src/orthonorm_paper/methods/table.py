@@ -286,7 +286,9 @@ _ENTRIES = (
     ),
     *map(_replacing, REPLACEMENTS.values()),
     Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
-    Method("recurrent-start", "orthogonal initial weight", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error),
+    Method(
+        "recurrent-start", "orthogonal initialization", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error
+    ),
     Method("recurrent-torch", "torch's orthogonal", "orthogonal", torch_orthogonal_, _euclidean, recurrent_error),
     _recurrent_olm("recurrent-OLM", "OLM, one group a gate, not centred", scale=False),
     _recurrent_olm("recurrent-OLM-scale", "the same with a learned scale", scale=True),

@@ -213,7 +213,7 @@ def two_methods(own: list[float], *, seconds: float = 0.5) -> list[Record]:
     """OLM that ends at the given losses by seed, and torch's map that ends at 0.4; each better at the middle rate."""
     return [
         recorded(label, lr, (2.0, 1.0, 0.5, end + 0.2 * (lr != RATES["copying"][1])), seed, took)
-        for seed in SEEDS
+        for seed in SEEDS["copying"]
         for lr in RATES["copying"]
         for label, end, took in (("recurrent-OLM", own[seed], seconds), ("recurrent-torch", 0.4, 0.5))
     ]
@@ -228,7 +228,7 @@ SOONER = Question("recurrent-OLM", "sooner", "recurrent-torch")
     [
         (LOWER, two_methods([0.1, 0.2, 0.3]), "+0.2", "0.1 against 0.4; 0.2 against 0.4; 0.3 against 0.4"),
         (LOWER, two_methods([0.4, 0.5, 0.6]), "-0.1", "0.4 against 0.4; 0.5 against 0.4; 0.6 against 0.4"),
-        (LOWER, two_methods([0.1, 0.2, 0.3])[:-1], "", "not every run is recorded"),
+        (LOWER, [r for r in two_methods([0.1, 0.2, 0.3]) if r.run.seed < 2], "", "not every run is recorded"),
         (SOONER, two_methods([0.1, 0.2, 0.3]), "+0.319", "1.62 s against 2.00 s; 1.67 s against 2.00 s; 1.75 s"),
         (SOONER, two_methods([0.1, 0.2, 0.6], seconds=0.2), "not finite in 1 of 3",
          "0.65 s against 2.00 s; 0.67 s against 2.00 s; never, against 2.00 s"),

@@ -12,30 +12,52 @@ from orthonorm_paper.records.sequences import METHODS, MODELS, RATES, SEEDS
 
 def copying() -> list[Run]:
     """Ten letters to recall after ten blanks: every state is read."""
-    return _runs("copying", "copying-10", {"each_step": True}, epochs=20, batch_size=32)
+    return [
+        _run("copying", "copying-10", {"each_step": True}, model, method, lr, seed, epochs=20, batch_size=32)
+        for seed in SEEDS["copying"]
+        for lr in RATES["copying"]
+        for model in MODELS
+        for method in METHODS
+    ]
 
 
 def rows_5k() -> list[Run]:
     """Digits of 32 rows, a row a step: the last state is read."""
-    return _runs("rows-5k", "mnist-5k", {}, epochs=10, batch_size=100)
-
-
-def _runs(experiment: str, dataset: str, arguments: dict[str, Scalar], *, epochs: int, batch_size: int) -> list[Run]:
     return [
-        Run(
-            experiment=experiment,
-            dataset=dataset,
-            model=model,
-            model_args={"width": 64} | arguments,
-            method=method,
-            optimizer="adam",
-            lr=lr,
-            epochs=epochs,
-            batch_size=batch_size,
-            seed=seed,
-        )
-        for seed in SEEDS
-        for lr in RATES[experiment]
+        rows_run("rows-5k", model, method, lr, seed)
+        for seed in SEEDS["rows-5k"]
+        for lr in RATES["rows-5k"]
         for model in MODELS
         for method in METHODS
     ]
+
+
+def rows_run(experiment: str, model: str, method: str, lr: float, seed: int) -> Run:
+    """One run on rows of digits."""
+    return _run(experiment, "mnist-5k", {}, model, method, lr, seed, epochs=10, batch_size=100)
+
+
+def _run(
+    experiment: str,
+    dataset: str,
+    arguments: dict[str, Scalar],
+    model: str,
+    method: str,
+    lr: float,
+    seed: int,
+    *,
+    epochs: int,
+    batch_size: int,
+) -> Run:
+    return Run(
+        experiment=experiment,
+        dataset=dataset,
+        model=model,
+        model_args={"width": 64} | arguments,
+        method=method,
+        optimizer="adam",
+        lr=lr,
+        epochs=epochs,
+        batch_size=batch_size,
+        seed=seed,
+    )

@@ -8,7 +8,7 @@ from orthonorm_paper.records.schedules import Exponential
 from .experiment import Experiment
 
 RATES = (0.01, 0.05, 0.1)
-METHODS = ("plain", "plain-he", "plain-orthogonal", "WN", "WN-unit", "OLM-L2", "OLM-L4", "OLM")
+METHODS = ("plain", "plain-he", "plain-orthogonal", "WN", "WN-unit", "OLM-L2", "OLM-L4", "OLM", "OLM-scale")
 SEEDS = (0, 1, 2, 3, 4)
 
 

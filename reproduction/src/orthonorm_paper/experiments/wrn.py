@@ -7,7 +7,7 @@ from orthonorm_paper.records.schedules import Schedule, Steps
 
 from .experiment import Experiment
 
-METHODS = ("plain", "plain-he", "WN", "OLM", "OLM-L1")
+METHODS = ("plain", "plain-he", "WN", "OLM", "OLM-L1", "OLM-scale")
 DATASETS = ("cifar10", "cifar100")
 SEEDS = (0, 1, 2, 3, 4)
 

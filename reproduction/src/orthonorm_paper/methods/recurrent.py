@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +44,15 @@ def recurrent_unchanged(network: nn.Module) -> nn.Module:
     return network
 
 
-def orthogonalize_recurrent_(network: nn.Module, *, scale: bool) -> nn.Module:
+def orthogonalize_recurrent_(
+    network: nn.Module,
+    *,
+    scale: Literal["row_norms"] | None = None,
+    initial: Literal["weight", "orthonormal"] = "weight",
+) -> nn.Module:
     """Make each gate's recurrent matrix orthogonal by this library: one group a gate, not centred; in place."""
     recurrent_weights(network)
-    config = on.OrthogonalConfig(center=False, scale="row_norms" if scale else None, initial="weight")
+    config = on.OrthogonalConfig(center=False, scale=scale, initial=initial)
     return on.orthogonalize_(network, config, lambda module, _: isinstance(module, nn.RNNBase))
 
 

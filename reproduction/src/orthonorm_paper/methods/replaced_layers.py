@@ -264,6 +264,7 @@ def _unit_rows(network: nn.Module, names: Collection[str], choice: Choice) -> No
 
 # Note [g]: the authors' g starts at 1 (errata 11). Torch's weight normalization and the library's "row_norms" start it
 # at the row norms of the initialization, which is another method: it stands beside under a name of its own.
+_ONE_GROUP = 4096  # no layer has more rows, and each group is cut to its layer's limit
 _CHOSEN = ("group_size", "center", "layers", "initial", "scale", "keep_norm")
 _ENTRIES = (
     Replacement("WN", "weight normalization, g starts at 1", _weight_norm, arguments=("layers",)),
@@ -282,7 +283,8 @@ _ENTRIES = (
     Replacement("OLM-uncentred", "orthogonal, rows not centred", _orthogonal, bias=False,
                 arguments=("group_size", "layers"), defaults={"center": False}),
     Replacement("orthonorm", "orthogonal as the library's defaults have it: not centred, V starts orthonormal",
-                _orthogonal, arguments=_CHOSEN, defaults={"center": False, "initial": "orthonormal"}),
+                _orthogonal, arguments=_CHOSEN,
+                defaults={"center": False, "initial": "orthonormal", "group_size": _ONE_GROUP}),
 )  # fmt: skip
 
 REPLACEMENTS: dict[str, Replacement] = {entry.label: entry for entry in _ENTRIES}

@@ -252,9 +252,10 @@ def _replacing(entry: Replacement) -> Method:
     return Method(entry.label, entry.words, "paper", _conversion(entry, "mlp", {}), make, error, entry)
 
 
-def _recurrent_olm(label: str, words: str, *, scale: bool) -> Method:
-    convert = partial(orthogonalize_recurrent_, scale=scale)
-    return Method(label, words, "orthogonal", convert, _proxy, _error_of_model)
+def _recurrent(
+    label: str, words: str, convert: Convert, start: str = "orthogonal", make_optimizer: MakeOptimizer = _proxy
+) -> Method:
+    return Method(label, words, start, convert, make_optimizer, _error_of_model)
 
 
 _ENTRIES = (
@@ -290,8 +291,15 @@ _ENTRIES = (
         "recurrent-start", "orthogonal initialization", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error
     ),
     Method("recurrent-torch", "torch's orthogonal", "orthogonal", torch_orthogonal_, _euclidean, recurrent_error),
-    _recurrent_olm("recurrent-OLM", "OLM, one group a gate, not centred", scale=False),
-    _recurrent_olm("recurrent-OLM-scale", "the same with a learned scale", scale=True),
+    _recurrent("recurrent-OLM", "OLM, one group a gate, not centred", orthogonalize_recurrent_),
+    _recurrent("recurrent-OLM-scale", "the same with a learned scale",
+               partial(orthogonalize_recurrent_, scale="row_norms")),
+    _recurrent("recurrent-orthonorm", "the library's defaults on torch's start: V starts well conditioned",
+               partial(orthogonalize_recurrent_, initial="orthonormal"), start="paper"),
+    _recurrent("recurrent-orthonorm-weight", "the same, but V starts as the weight",
+               orthogonalize_recurrent_, start="paper"),
+    _recurrent("recurrent-orthonorm-kept", "the same as recurrent-orthonorm, but V keeps its norm",
+               partial(orthogonalize_recurrent_, initial="orthonormal"), start="paper", make_optimizer=_norm_kept),
 )  # fmt: skip
 
 METHODS: dict[str, Method] = {entry.label: entry for entry in _ENTRIES}

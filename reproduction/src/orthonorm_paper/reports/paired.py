@@ -41,6 +41,7 @@ _INITIALIZATIONS = (
     "The baseline has three initializations: plain is the paper's, uniform in ±1/sqrt(d); plain-he is He "
     "initialization, plain-orthogonal an orthogonal one."
 )
+_ONE_CHOICE = "orthonorm is what the library does by default; each other line changes the one choice that it names"
 COMPARED = {
     "headline": Compared(
         "orthogonal weights against the baseline, 8 hidden layers of 100 ReLU units", BASELINES, _INITIALIZATIONS
@@ -51,8 +52,18 @@ COMPARED = {
     "ablation-mlp-5k": Compared(
         "one choice at a time, 8 hidden layers of 100 ReLU units",
         ("orthonorm",),
-        "orthonorm is what the library does by default; each other line changes the one choice that it names, and the "
-        "last ones are other ways to orthogonal weights.",
+        f"{_ONE_CHOICE}, and the last ones are other ways to orthogonal weights.",
+    ),
+    "ablation-adam-5k": Compared(
+        "one choice at a time with Adam, 8 hidden layers of 100 ReLU units", ("orthonorm",), f"{_ONE_CHOICE}."
+    ),
+    "ablation-vgg-5k": Compared(
+        "one choice at a time, VGG-style network at a quarter of its width",
+        ("orthonorm",),
+        f"{_ONE_CHOICE}, and the last ones are other ways to orthogonal weights.",
+    ),
+    "ablation-rows-5k": Compared(
+        "one choice at a time, the recurrent weight of an RNN", ("recurrent-orthonorm",), f"recurrent-{_ONE_CHOICE}."
     ),
 }
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from orthonorm_paper.records.cells import DASH, Cell, cells
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.records.sequences import METHODS, MODELS, RATES, memoryless_loss
+from orthonorm_paper.records.sequences import METHODS, MODELS, memoryless_loss
 from orthonorm_paper.reports.claims.rule import RULE
 from orthonorm_paper.reports.claims.sequences import QUESTIONS, chosen, epoch_seconds, judge
 from orthonorm_paper.reports.figures.losses import COLOURS, save_figure
@@ -45,9 +45,8 @@ def sequences_text(records: Sequence[Record]) -> str:
         f"# {name}: orthogonal recurrent weights",
         "",
         *(f"- {escape(line)}" for line in circumstances(records)),
-        f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; every method at the "
-        f"learning rates {', '.join(f'{rate:g}' for rate in RATES[name])}, shown at the one with the lowest "
-        "mean training loss in the last epoch.",
+        f"- Optimizer {records[0].run.optimizer}; width {records[0].run.model_arguments['width']}; every method "
+        "at the learning rate with the lowest mean training loss in the last epoch, of those that all its seeds ran.",
         *(f"- `{method}`: {WORDS[method]}" for method in METHODS),
         "- Mean ± standard deviation over the seeds. The orthogonality error is the largest |W Wᵀ - I| over "
         "gates and seeds, before a learned scale. Seconds are those of a method's fastest epoch at any learning rate: "
@@ -73,7 +72,7 @@ def _baseline(records: Sequence[Record]) -> list[str]:
 
 
 def _section(own: Sequence[Cell]) -> list[str]:
-    grid = RATES[own[0].run.experiment]
+    grid = sorted({cell.run.lr for cell in own})
     rates = [
         (method, *(next((c.mean_text("train_loss") for c in own if (c.run.method, c.run.lr) == (method, rate)), DASH)
                    for rate in grid))

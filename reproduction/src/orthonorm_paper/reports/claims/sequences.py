@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from orthonorm_paper.records.cells import Cell, best
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.records.sequences import METHODS, RATES, SEEDS
+from orthonorm_paper.records.sequences import METHODS, SEEDS
+from orthonorm_paper.records.stability import complete
 from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
 
 from .rule import UNDECIDED, SeedAnswer, Verdict, decide
@@ -45,8 +46,8 @@ QUESTIONS = tuple(
 
 
 def chosen(cells: Sequence[Cell], method: str) -> Cell | None:
-    """The cell of a method at its best rate; None where every one diverged or none was run."""
-    return best((cell for cell in cells if cell.run.method == method), "train_loss")
+    """The cell of a method at its best rate of those that all its seeds ran; None where every one diverged."""
+    return best(complete(cell for cell in cells if cell.run.method == method), "train_loss")
 
 
 def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
@@ -62,22 +63,16 @@ def judge(question: Question, cells: Sequence[Cell]) -> Verdict:
         question: entry of ``QUESTIONS``.
         cells: of one network.
     """
-    if not _complete(question, cells):
-        return Verdict({}, UNDECIDED, "not every run is recorded")
     own, other = chosen(cells, question.method), chosen(cells, question.than)
+    if not all(any(cell.run.method == method for cell in cells) for method in (question.method, question.than)):
+        return Verdict({}, UNDECIDED, "not every run is recorded")
     if own is None or other is None:
         return Verdict({}, UNDECIDED, "every run of one diverged")
+    if not own.seeds == other.seeds == list(SEEDS[own.run.experiment]):
+        return Verdict({}, UNDECIDED, "not every run is recorded")
     seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)
     return decide({}, [_KINDS[question.kind](a, b, *seconds) for a, b in pairs])
-
-
-def _complete(question: Question, cells: Sequence[Cell]) -> bool:
-    return bool(cells) and all(
-        any((cell.run.method, cell.run.lr, cell.seeds) == (method, rate, list(SEEDS)) for cell in cells)
-        for method in (question.method, question.than)
-        for rate in RATES[cells[0].run.experiment]
-    )
 
 
 def _lower(own: Record, other: Record, *_: float) -> SeedAnswer:

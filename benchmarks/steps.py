@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
 from orthonorm.convert import OrthogonalConfig, conversion_plan, orthogonalize_
 from orthonorm.diagnostics._inspection import orthogonality_error
+from orthonorm.functional._groups import runs_of_equal_size
 from orthonorm.parametrizations import register_cached
 
 from .networks import Network, available
@@ -16,6 +17,8 @@ from .peers import EighAutograd
 from .timing import interleaved_medians, machine
 
 __all__ = ["bench_steps"]
+
+_TOGETHER = "orthonorm, register_cached"
 
 
 def bench_steps(*, device: str = "cpu", rounds: int = 21) -> dict[str, Any]:
@@ -31,10 +34,13 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
         "weight_norm": _weight_norm_(network.make()),
         "batched eigh, autograd": _eigh_autograd_(network.make(), network.group or 64),
         "orthonorm": orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
-        "orthonorm, register_cached": orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
+        _TOGETHER: orthogonalize_(network.make(), OrthogonalConfig(group_size=network.group)),
     }
-    register_cached(models["orthonorm, register_cached"])
-    steps = {name: _step(model.to(device), network, device) for name, model in models.items()}
+    register_cached(models[_TOGETHER])
+    steps: dict[str, Callable[[], object]] = {
+        name: _step(model.to(device), network, device) for name, model in models.items()
+    }
+    steps["alone"] = _products_and_roots(models["orthonorm"])
     medians = interleaved_medians(steps, device=device, rounds=min(rounds, network.rounds), warmup=1)
     return [
         {
@@ -42,10 +48,40 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
             "weights": name,
             "milliseconds": medians[name] * 1e3,
             "times plain": medians[name] / medians["plain"],
+            "with products and roots alone": 1 + medians["alone"] / medians["plain"] if name == _TOGETHER else None,
             "error after the steps": _error(model) if name.startswith("orthonorm") else None,
         }
         for (name, model) in models.items()
     ]
+
+
+def _products_and_roots(model: nn.Module) -> Callable[[], None]:
+    """Return what no way by eigendecompositions can do without: five products of each weight's size, and the roots."""
+    stacks = [stack for module in model.modules() for stack in _groups(module)]
+    Ps = [torch.empty(len(X), X.shape[1], X.shape[1], device=X.device).normal_() for X in stacks]
+    sizes = {X.shape[1] for X in stacks}
+
+    def run() -> None:
+        grams = [torch.bmm(X, X.mT) for X in stacks]
+        for size in sizes:
+            torch.linalg.eigh(torch.cat([S for S in grams if S.shape[1] == size]))
+        for X, P in zip(stacks, Ps, strict=True):
+            torch.bmm(X, X.mT)
+            for _ in range(3):
+                torch.bmm(P, X)
+
+    return run
+
+
+def _groups(module: nn.Module) -> list[Tensor]:
+    """Return the groups of rows of a module's orthogonal weights, those of one size as one batch."""
+    found = []
+    for parts in getattr(module, "parametrizations", {}).values():
+        rows = parts[0].rows(parts.original.detach())
+        runs = runs_of_equal_size(parts[0].sizes)
+        pieces = rows.split([size * count for size, count in runs], dim=1)
+        found += [piece.reshape(-1, size, rows.shape[-1]) for piece, (size, _) in zip(pieces, runs, strict=True)]
+    return found
 
 
 def _weight_norm_(model: nn.Module) -> nn.Module:

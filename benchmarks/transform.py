@@ -139,12 +139,14 @@ def _peer_rows(shape: tuple[int, int], device: torch.device, rounds: int) -> lis
     for name, (layer, _) in layers.items():
         layer.to(device)
         runs[name] = lambda layer=layer: torch.autograd.grad(_weight(layer), list(layer.parameters()), G)
-    medians = interleaved_medians(runs, device=device, rounds=rounds)
+    alone = _products_and_roots(1, n, d, device)
+    medians = interleaved_medians({"alone": alone, **runs}, device=device, rounds=rounds)
     return [
         {
             "layer": name,
             "shape": f"{n} x {d}",
             "milliseconds": medians[name] * 1e3,
+            "products and roots alone": medians["alone"] * 1e3 if name == next(iter(layers)) else None,
             "times ours, one group": medians[name] / medians[next(iter(layers))],
             "times ours, groups of 64": medians[name] / medians[list(layers)[1]],
             "error within a group": float(orthogonality_errors(_weight(layer).detach(), (size,) * (n // size)).max()),

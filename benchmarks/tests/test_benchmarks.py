@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import orthonorm as on
 from benchmarks import counts, networks, peers, roots, scaling, steps, targets, transform
 from benchmarks.optim import bench_optim
 from benchmarks.tables import as_markdown, write_result
@@ -80,6 +81,8 @@ def test_steps_are_of_the_networks_they_name(monkeypatch):
     ]
     assert rows[0]["times plain"] == 1
     assert max(row["error after the steps"] for row in rows[3:]) < 1e-5
+    assert [row["with products and roots alone"] is None for row in rows] == [True] * 4 + [False]
+    assert rows[4]["with products and roots alone"] > 1
     assert "| - |" in as_markdown({"rows": rows, "machine": {}, "rounds": 1})
 
 
@@ -124,6 +127,8 @@ def test_the_roots_are_compared_by_the_methods_that_run_here(monkeypatch):
     monkeypatch.setattr(roots, "BATCHES", [(2, 16)])
     rows = roots.bench_roots(rounds=1)["rows"]
     assert [row["method"] for row in rows] == ["eigh", "newton"]
+    assert rows[0]["in two threads, times eigh"] > 0
+    assert rows[1]["in two threads, times eigh"] is None
     assert rows[0]["times eigh"] == rows[0]["times eigh's"] == 1
     assert max(row[f"error of the {part}"] for row in rows for part in ("root", "adjoint")) < 1e-12
 
@@ -135,6 +140,24 @@ def test_the_optimizers_are_compared_on_the_manifold_and_with_the_first_of_their
     for row in rows:
         assert row["error"] < 1e-5
         assert row["times the first"] * row["first / this"] == pytest.approx(1.0)
+
+
+def test_what_the_products_and_roots_take_is_of_the_groups_of_every_orthogonal_weight():
+    model = on.orthogonalize_(TINY.make(), on.OrthogonalConfig(group_size=3))
+    # 8 rows of 12 and 8 of 8 (the last layer stays free) in groups of 3, 3 and 2.
+    found = [tuple(X.shape) for module in model.modules() for X in steps._groups(module)]
+    assert found == [(2, 3, 12), (1, 2, 12), (2, 3, 8), (1, 2, 8)]
+    first = next(X for module in model.modules() for X in steps._groups(module))
+    torch.testing.assert_close(first.flatten(0, 1), model[0].parametrizations.weight.original[:6])
+
+
+def test_two_threads_decompose_as_one_and_leave_the_number_of_threads():
+    X = torch.randn(5, 6, 9, dtype=torch.float64)
+    before = torch.get_num_threads()
+    values = torch.cat([s for s, _ in roots._eigh_in_two_threads(X @ X.mT)])
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(X @ X.mT))
+    assert torch.get_num_threads() == before
+    assert set(roots._threads().map(lambda _: torch.get_num_threads(), range(2))) == {1}
 
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/bench"

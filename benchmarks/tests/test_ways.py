@@ -170,6 +170,13 @@ def test_the_page_is_the_same_from_packed_records_and_says_what_did_not_run(tmp_
     assert "| Landing | not run |" in text
     assert (out / "ways.png").stat().st_size > 0
     assert page.write_page(out).read_text() == text
+    # The records of another folder are added to those that are packed.
+    for path in made.iterdir():
+        path.unlink()
+    (made / "one.json").write_text(json.dumps(record("torch cayley", 0, 0.1, 0.2, (9.0,))))
+    assert page.publish(made.parent, out).read_text() == text.replace(
+        f"{len(RECORDS)} runs", f"{len(RECORDS) + 1} runs"
+    )
 
 
 def test_the_guidance_names_the_ways_that_beat_olm():

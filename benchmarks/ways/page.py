@@ -24,16 +24,27 @@ def read_records(folder: Path) -> list[dict[str, Any]]:
 
 
 def publish(runs: Path, out: Path) -> Path:
-    """Pack the records of a folder of runs beside the page, and write the page; returns the page's path."""
-    text = "".join(json.dumps(_rounded(record)) + "\n" for record in read_records(runs))
+    """Add the records of a folder of runs to those packed beside the page, and write it; returns the page's path."""
+    packed = out / "ways.jsonl.gz"
+    known = _unpack(packed) if packed.exists() else []
+    found = {_run_of(record): record for record in (*known, *map(_rounded, read_records(runs)))}
+    text = "".join(json.dumps(found[run]) + "\n" for run in sorted(found))
     # Without name and time in it the same records give the same bytes.
-    (out / "ways.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    packed.write_bytes(gzip.compress(text.encode(), mtime=0))
     return write_page(out)
+
+
+def _unpack(packed: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(packed.read_bytes()).splitlines()]
+
+
+def _run_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return record["problem"], record["way"], record["lr"], record["seed"]
 
 
 def write_page(out: Path) -> Path:
     """Write `ways.md` and `ways.png` from `ways.jsonl.gz` and `ways.json` beside them."""
-    records = [json.loads(line) for line in gzip.decompress((out / "ways.jsonl.gz").read_bytes()).splitlines()]
+    records = _unpack(out / "ways.jsonl.gz")
     times = json.loads((out / "ways.json").read_text())
     found = summaries(records)
     page = out / "ways.md"

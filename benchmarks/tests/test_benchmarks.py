@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -151,13 +152,19 @@ def test_what_the_products_and_roots_take_is_of_the_groups_of_every_orthogonal_w
     torch.testing.assert_close(first.flatten(0, 1), model[0].parametrizations.weight.original[:6])
 
 
-def test_two_threads_decompose_as_one_and_leave_the_number_of_threads():
+def test_two_threads_decompose_as_one_with_one_core_each_and_leave_the_others_as_they_were():
     X = torch.randn(5, 6, 9, dtype=torch.float64)
     before = torch.get_num_threads()
-    values = torch.cat([s for s, _ in roots._eigh_in_two_threads(X @ X.mT)])
-    torch.testing.assert_close(values, torch.linalg.eigvalsh(X @ X.mT))
-    assert torch.get_num_threads() == before
-    assert set(roots._threads().map(lambda _: torch.get_num_threads(), range(2))) == {1}
+    torch.set_num_threads(3)
+    roots._threads.cache_clear()
+    try:
+        values = torch.cat([s for s, _ in roots._eigh_in_two_threads(X @ X.mT)])
+        torch.testing.assert_close(values, torch.linalg.eigvalsh(X @ X.mT))
+        assert set(roots._threads().map(lambda _: torch.get_num_threads(), range(2))) == {1}
+        with ThreadPoolExecutor(1) as another:
+            assert another.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/bench"

@@ -45,8 +45,7 @@ def test_the_weight_is_orthonormal_or_bounded(figures: Figures, case: Case, meth
 def test_in_float32_the_weight_is_orthonormal_or_bounded(figures: Figures, case: Case, method: str):
     name = "in float32: orthonormal up to a condition number of 1e3, at most 1 beyond, the gradient finite"
     V = case.weight()
-    if V.dtype == torch.float64:
-        return
+    assume(V.dtype != torch.float64)
     figures.case(name)
     X = V.detach().requires_grad_()
     with nothing_else_changes(V):

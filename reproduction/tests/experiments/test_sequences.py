@@ -14,6 +14,7 @@ from orthonorm_paper import data
 from orthonorm_paper.data import load_dataset
 from orthonorm_paper.data.copying import copying
 from orthonorm_paper.exceptions import UserError
+from orthonorm_paper.experiments.ablation import RECURRENT
 from orthonorm_paper.methods.recurrent import recurrent_error, recurrent_weights
 from orthonorm_paper.methods.table import METHODS, OptimizerSettings
 from orthonorm_paper.models import build_model
@@ -94,6 +95,21 @@ def test_the_starts_differ_in_the_recurrent_weight_alone(model: str):
     assert recurrent_error(orthogonal) < 1e-6
     for parameter in plain.parameters():
         assert float(parameter.detach().abs().max()) <= 1 / math.sqrt(5)
+
+
+@pytest.mark.parametrize("label", RECURRENT)
+def test_the_ablation_of_the_recurrent_weight_changes_how_v_starts_and_whether_its_norm_is_kept(label: str):
+    start = build("rnn").core.weight_hh_l0.detach()
+    network, _, _ = trained("rnn", label)
+    V = network.core.parametrizations.weight_hh_l0.original.detach()
+    first = METHODS[label].convert(build("rnn")).core.parametrizations.weight_hh_l0.original.detach()
+    if label == "recurrent-orthonorm-weight":
+        assert torch.equal(first, start)
+    else:
+        assert float(torch.linalg.cond(first)) == pytest.approx(1.0, abs=1e-4)
+    # The gradient is at right angles to V, so that a step lengthens it unless its norm is kept.
+    longer = float(V.norm() / first.norm()) - 1
+    assert longer == pytest.approx(0.0, abs=1e-5) if label == "recurrent-orthonorm-kept" else longer > 1e-3
 
 
 def trained(model: str, label: str) -> tuple[Any, Tensor, Tensor]:

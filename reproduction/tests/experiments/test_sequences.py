@@ -102,7 +102,8 @@ def test_the_ablation_of_the_recurrent_weight_changes_how_v_starts_and_whether_i
     start = build("rnn").core.weight_hh_l0.detach()
     network, _, _ = trained("rnn", label)
     V = network.core.parametrizations.weight_hh_l0.original.detach()
-    first = METHODS[label].convert(build("rnn")).core.parametrizations.weight_hh_l0.original.detach()
+    converted: Any = METHODS[label].convert(build("rnn"))
+    first = converted.core.parametrizations.weight_hh_l0.original.detach()
     if label == "recurrent-orthonorm-weight":
         assert torch.equal(first, start)
     else:

@@ -9,6 +9,9 @@ standard deviation too.
 `FIRST..SECOND` for a pattern is the mean of the second less the first by paired seeds, "0.97 (0.61 to 1.33)" with its
 95% interval: how much lower the first is.
 
+README, which people read as plain text too, has the short form `0.97<!--NAME-->`. `quoted_numbers.toml` has by name
+what the first marker of the long form says.
+
 `COLUMN bench/SUITE CELL|CELL` is the figure in a column of the one row of `docs/bench/SUITE.json` that has these cells
 (spaces as underscores); `1/COLUMN` its inverse.
 """
@@ -19,6 +22,7 @@ import json
 import re
 import statistics
 import sys
+import tomllib
 from pathlib import Path
 
 from orthonorm_paper.records.cells import Cell, best, cells
@@ -29,7 +33,11 @@ from orthonorm_paper.reports.tables.layouts import label_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MARK = re.compile(r"(<!--= (\S+) (\S+) (\S+) -->)(-?\d+)(\.\d+)?( ± \S+?| \(\S+ to \S+?\))?(<!--/-->)")
+# A line may break inside a number with its spread.
+_NUMBER = r"(-?\d+)(\.\d+)?(\s+±\s+\S+?|\s+\(\S+\s+to\s+\S+?\))?"
+MARK = re.compile(rf"(<!--= (\S+) (\S+) (\S+) -->){_NUMBER}(<!--/-->)")
+SHORT = re.compile(rf"(?<![\w.-]){_NUMBER}(<!--([\w-]+)-->)")
+NAMES: dict[str, str] = tomllib.loads((ROOT / "tools" / "quoted_numbers.toml").read_text())
 
 
 @functools.cache
@@ -89,7 +97,12 @@ def filled(page: str) -> str:
         (begin, field, experiment, pattern, _, decimals, spread, end) = mark.groups()
         return begin + number(field, experiment, pattern, len(decimals or ".") - 1, spread or "") + end
 
-    return MARK.sub(fill, page)
+    def fill_short(mark: re.Match[str]) -> str:
+        (_, decimals, spread, end, name) = mark.groups()
+        field, experiment, pattern = NAMES[name].split()
+        return number(field, experiment, pattern, len(decimals or ".") - 1, spread or "") + end
+
+    return SHORT.sub(fill_short, MARK.sub(fill, page))
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ from .diagnostics import LayerSignal as LayerSignal
 from .diagnostics import LipschitzBound as LipschitzBound
 from .diagnostics import OrthogonalityHook as OrthogonalityHook
 from .diagnostics import OrthogonalityWarning as OrthogonalityWarning
+from .diagnostics import SignalPropagation as SignalPropagation
 from .diagnostics import certified_accuracy as certified_accuracy
 from .diagnostics import inspect as inspect
 from .diagnostics import inspect_file as inspect_file

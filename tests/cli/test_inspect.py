@@ -125,7 +125,9 @@ def good(folder: Path) -> Path:
 
 WRONG: list[Any] = [
     pytest.param(missing, [], "there is no file", id="missing"),
-    pytest.param(folder_of_weights, [], "is a folder: give a file of weights in it, .safeten", id="folder"),
+    pytest.param(
+        folder_of_weights, [], "must be a file of weights; got a folder. Give a file in it, .safeten", id="folder"
+    ),
     pytest.param(folder_of_weights, [], "or .pt; it holds model.pt.", id="folder's cure"),
     pytest.param(empty_folder, [], "it holds none of weights by its name.", id="empty folder"),
     pytest.param(text, [], "cannot be read as weights (UnpicklingError). Expected a .safetensors file", id="text"),
@@ -159,7 +161,10 @@ def test_without_safetensors_the_package_is_named(tmp_path: Path, monkeypatch: p
     with pytest.raises(SystemExit) as stop:
         main(["inspect", str(path)])
     assert stop.value.code == 2
-    assert capsys.readouterr().err == "orthonorm: reading .safetensors needs its package: pip install safetensors\n"
+    assert (
+        capsys.readouterr().err
+        == "orthonorm: reading .safetensors needs its package. Install it with pip install safetensors.\n"
+    )
 
 
 def test_the_command_needs_the_library_alone(tmp_path: Path):

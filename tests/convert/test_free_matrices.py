@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import timm
+import timm.optim
 import torch
 from torch import nn
 
@@ -193,6 +195,18 @@ def test_param_groups_keep_decay_off_v():
     optimizer.step()
     assert torch.equal(free(model[0]), V)
     torch.testing.assert_close(model[3].weight, (1 - 5e-4) * plain)
+
+
+def test_the_groups_of_timm_leave_v_out_where_the_guide_names_it():
+    model: Any = timm.create_model("vit_tiny_patch16_224", num_classes=10, depth=1, img_size=32, patch_size=8)
+    on.orthogonalize_(model, on.OrthogonalConfig(scale="learned"))
+    left_out = {*model.no_weight_decay(), "*parametrizations.*.original"}
+    groups = timm.optim.param_groups_weight_decay  # pyright: ignore[reportPrivateImportUsage]
+    without, decayed = groups(model, 0.05, no_weight_decay_list=left_out)
+    assert (without["weight_decay"], decayed["weight_decay"]) == (0.0, 0.05)
+    assert [id(p) for p in decayed["params"]] == [id(model.head.weight)]
+    _, free_group = on.param_groups(model)
+    assert {id(p) for p in free_group["params"]} < {id(p) for p in without["params"]}
 
 
 def test_param_groups_of_a_plain_or_tied_model():

@@ -264,7 +264,12 @@ WRONG = [
     ),
     pytest.param(write_meta, ValueError, "weight was saved from the meta device", id="meta"),
     pytest.param(write_meta_of_a_converted_model, ValueError, "weight was saved from the meta device", id="meta V"),
-    pytest.param(write_number, ValueError, "holds a int, not a state_dict", id="no dictionary"),
+    pytest.param(
+        write_number,
+        ValueError,
+        "must hold a state_dict of names and tensors; got an object of type int",
+        id="no dictionary",
+    ),
     pytest.param(write_broken_safetensors, ValueError, "not a whole .safetensors", id="broken"),
 ]
 

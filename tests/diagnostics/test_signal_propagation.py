@@ -26,6 +26,24 @@ def linear(d: int, n: int, **options: Any) -> on.OrthogonalLinear:
     return on.OrthogonalLinear(d, n, bias=False, dtype=torch.float64, **options)
 
 
+def test_the_result_is_a_list_that_prints_as_a_table():
+    x = torch.tensor([[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0], [0.0, -2.0]])
+    model: Any = nn.Sequential(nn.Linear(2, 2), nn.Flatten(), nn.Linear(2, 1, bias=False))
+    model[0].load_state_dict({"weight": torch.diag(torch.tensor([2.0, 1.0])), "bias": torch.ones(2)})
+    model[2].load_state_dict({"weight": torch.tensor([[0.0, 3.0]])})
+    signals = on.signal_propagation(model, x, gradient=torch.ones(4, 1))
+    # Layer 0: s = (2 x_1 + 1, x_2 + 1) of variances 4 * 8/3 and 8/3, gradient (0, 3) to (0, 3).
+    # Layer 2: |3 s_2| over |s|, 3 * sqrt(12) / sqrt(48); variance 9 * 8/3.
+    assert str(signals).splitlines()[:4] == [
+        "layer  mean(s)  cov(s)        |s|/|x|  |dL/dx|/|dL/ds|",
+        "-----  -------  ------------  -------  ---------------",
+        "0      1        2.67 to 10.7  1.58     1",
+        "2      3        24 to 24      1.5      3",
+    ]
+    assert signals == list(signals)
+    assert repr(signals) == repr(list(signals))
+
+
 @pytest.mark.parametrize("options", [{"center": True}, {}], ids=["centred", "uncentred"])
 def test_theorem_1_1_a_white_batch_stays_white(options: dict[str, Any]):
     (signal,) = on.signal_propagation(linear(12, 8, **options), white(100, 12))

@@ -34,7 +34,7 @@ REFUSED = {
     ),
     "a bias in another group": (
         lambda off: StiefelAdam([{"params": [off]}, {"params": [weight((4,))]}]),
-        "put biases and scales in a parameter group",
+        "Put biases and scales in a parameter group",
     ),
     "misspelled in another group": (
         lambda off: StiefelSGD([{"params": [off]}, {"params": [weight()], "manifol": True}]),

@@ -9,7 +9,7 @@ import pytest
 
 from orthonorm_paper.records.cells import Cell, cells
 from orthonorm_paper.records.folders import read_folder
-from quoted_numbers import MARK, filled
+from quoted_numbers import MARK, NAMES, SHORT, filled
 
 pytestmark = pytest.mark.docs
 ROOT = Path(__file__).parents[2]
@@ -25,14 +25,28 @@ def test_a_result_on_a_page_is_in_a_report():
     assert {name: found - reported for name, found in quoted.items() if not found <= reported} == {}
 
 
-MARKED = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if "<!--=" in page.read_text()]
+MARKED = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if "<!--" in page.read_text()]
 
 
 @pytest.mark.parametrize("page", MARKED, ids=[str(page.relative_to(ROOT)) for page in MARKED])
 def test_a_marked_number_is_that_of_the_records(page: Path):
     text = page.read_text()
     assert len(MARK.findall(text)) == text.count("<!--=")
+    assert len(SHORT.findall(text)) == len(re.findall(r"<!--[\w-]+-->", text))
     assert filled(text) == text
+
+
+def test_every_name_of_a_number_is_in_readme():
+    names = re.findall(r"<!--([\w-]+)-->", (ROOT / "README.md").read_text())
+    assert sorted(names) == sorted(NAMES)
+
+
+def test_a_number_before_a_short_marker_is_filled_with_its_spread():
+    text = "error 9.99 ± 9.99<!--vgg-->% and 0.0 (0.0 to 0.0)<!--vgg-gain--> points"
+    expected = "error <!--= test_error vgg-5k OLM@* -->9.99 ± 9.99<!--/-->% and "
+    expected += "<!--= test_error vgg-5k OLM@*..plain-he@* -->0.0 (0.0 to 0.0)<!--/--> points"
+    assert re.sub("<!--.*?-->", "", filled(text)) == re.sub("<!--.*?-->", "", filled(expected))
+    assert filled(text) != text
 
 
 def recorded(experiment: str, pattern: str) -> list[Cell]:

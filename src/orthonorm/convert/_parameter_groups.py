@@ -16,8 +16,8 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
     W does not depend on the size of V, so weight decay on V does not regularize the network. With SGD and AdamW it
     shrinks V and raises the effective learning rate of W: `lr / |V|^2` with SGD and `lr / |V|` with AdamW, where the
     condition number of V is near 1. `torch.optim.Adam` adds weight decay to the gradient and scales it entry by entry,
-    so W changes too. Everything else (biases, scales, plain
-    layers) gets `weight_decay`.
+    so W changes too. Everything else gets `weight_decay`, as in torch's own optimizers: plain layers, and also scales,
+    biases and the weights of normalization layers. The second example leaves these vectors out, as timm does.
 
     Args:
         model: any module.
@@ -36,6 +36,13 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
         >>> model = on.OrthogonalLinear(8, 4)
         >>> [len(group["params"]) for group in on.param_groups(model, weight_decay=5e-4)]
         [1, 1]
+        >>> model = torch.nn.Sequential(model, torch.nn.LayerNorm(4), torch.nn.Linear(4, 2))
+        >>> rest, free = on.param_groups(model, weight_decay=5e-4)
+        >>> vectors = {"params": [p for p in rest["params"] if p.ndim < 2], "weight_decay": 0.0}
+        >>> rest["params"] = [p for p in rest["params"] if p.ndim >= 2]
+        >>> optimizer = torch.optim.AdamW([rest, vectors, free])
+        >>> [(len(group["params"]), group["weight_decay"]) for group in optimizer.param_groups]
+        [(1, 0.0005), (4, 0.0), (1, 0.0)]
 
     Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """

@@ -12,6 +12,7 @@ from ._inspection import orthogonality_error as orthogonality_error
 from ._operator_norms import LayerOperator as LayerOperator
 from ._operator_norms import operator_norms as operator_norms
 from ._signal_propagation import LayerSignal as LayerSignal
+from ._signal_propagation import SignalPropagation as SignalPropagation
 from ._signal_propagation import signal_propagation as signal_propagation
 from .lipschitz import LayerBound as LayerBound
 from .lipschitz import LipschitzBound as LipschitzBound

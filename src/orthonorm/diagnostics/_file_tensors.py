@@ -34,7 +34,9 @@ def read_file(path: str | Path) -> Contents:
             found.name for found in path.iterdir() if found.suffix in {".safetensors", ".pt", ".pth", ".ckpt"}
         )
         inside = f"it holds {', '.join(names[:3])}" if names else "it holds none of weights by its name"
-        raise FileNotFoundError(f"{path} is a folder: give a file of weights in it, .safetensors or .pt; {inside}.")
+        raise FileNotFoundError(
+            f"{path} must be a file of weights; got a folder. Give a file in it, .safetensors or .pt; {inside}."
+        )
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
     found, metadata = (_read_safetensors(path), {}) if path.suffix == ".safetensors" else _read_pt(path)
@@ -52,7 +54,10 @@ def _read_pt(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping):
-        raise ValueError(f"{path} holds a {type(found).__name__}, not a state_dict of names and tensors.")
+        raise ValueError(
+            f"{path} must hold a state_dict of names and tensors; got an object of type {type(found).__name__}. Save "
+            "model.state_dict()."
+        )
     metadata = getattr(found, "_metadata", None)
     tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
     if not tensors and any(isinstance(value, Mapping) for value in found.values()):
@@ -80,7 +85,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
     except ImportError as error:
-        raise ImportError("reading .safetensors needs its package: pip install safetensors") from error
+        raise ImportError("reading .safetensors needs its package. Install it with pip install safetensors.") from error
     try:
         # Copied, since the rounding of float32 products depends on where in memory a tensor begins.
         return {key: tensor.clone() for key, tensor in load_file(path).items()}

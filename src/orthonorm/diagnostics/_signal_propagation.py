@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from orthonorm._text_table import text_table
 from orthonorm.functional._precision import in_float64
 
 from ._forward_hooks import LAYERS, as_written
 
-__all__ = ["LayerSignal", "signal_propagation"]
+__all__ = ["LayerSignal", "SignalPropagation", "signal_propagation"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,37 @@ class LayerSignal:
     gradient_ratio: float
 
 
+_HEADINGS = ("layer", "mean(s)", "cov(s)", "|s|/|x|", "|dL/dx|/|dL/ds|")
+_LEGEND = """\
+x and s: input and output of the layer, norms over the whole batch, without the bias in |s|
+mean(s): root mean square over the channels; cov(s): smallest and largest eigenvalue over samples and positions"""
+
+
+class SignalPropagation(list[LayerSignal]):
+    """The list of what each call of a layer does to a batch and to its gradient; prints as a table."""
+
+    def __str__(self) -> str:
+        """Return the table, one row a call of a layer, and what its columns mean."""
+        return "\n".join([*text_table(_HEADINGS, [*map(_cells, self)]), _LEGEND])
+
+
+def _cells(signal: LayerSignal) -> tuple[str, ...]:
+    eigenvalues = signal.covariance.tolist()
+    return (
+        signal.layer or "(the model)",
+        f"{signal.mean:.2g}",
+        f"{eigenvalues[-1]:.3g} to {eigenvalues[0]:.3g}" if eigenvalues else "none",
+        f"{signal.forward_ratio:.3g}",
+        f"{signal.gradient_ratio:.3g}",
+    )
+
+
 def signal_propagation(
     model: nn.Module,
     inputs: Shaped[Tensor, "batch *rest"],
     *,
     gradient: Float[Tensor, "..."] | None = None,
-) -> list[LayerSignal]:
+) -> SignalPropagation:
     r"""Feed a batch and return what every Linear and convolution layer does to it and to the gradient.
 
     Theorem 1, for $s = W x$ with $W W^T = I$ in a single group: $\operatorname{cov}(x) = \sigma^2 I$ gives
@@ -57,7 +83,7 @@ def signal_propagation(
         gradient: dL/d(output); None for a fixed pseudo-random one.
 
     Returns:
-        One entry a call of a layer, in the order of the calls.
+        A list with one entry for each call of a layer, in the order of the calls. It prints as a table.
 
     Raises:
         TypeError: if `model` is not a module, `inputs` or what it returns not a tensor.
@@ -70,6 +96,16 @@ def signal_propagation(
         >>> layer = on.signal_propagation(on.OrthogonalLinear(16, 8), x)[0]
         >>> round(layer.gradient_ratio, 4), bool((layer.covariance - 1).abs().max() < 0.2)
         (1.0, True)
+        >>> x = torch.tensor([[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0], [0.0, -2.0]])
+        >>> doubling = torch.nn.Linear(2, 2)
+        >>> doubling.load_state_dict({"weight": 2 * torch.eye(2), "bias": torch.ones(2)})
+        <All keys matched successfully>
+        >>> print(on.signal_propagation(torch.nn.Sequential(doubling), x))
+        layer  mean(s)  cov(s)        |s|/|x|  |dL/dx|/|dL/ds|
+        -----  -------  ------------  -------  ---------------
+        0      1        10.7 to 10.7  2        2
+        x and s: input and output of the layer, norms over the whole batch, without the bias in |s|
+        mean(s): root mean square over the channels; cov(s): smallest and largest eigenvalue over samples and positions
 
     Source: Theorem 1 of the paper, with errata 6.
     """
@@ -97,9 +133,9 @@ def signal_propagation(
                 f"{tuple(gradient.shape)}."
             )
         at_outputs = _gradients(output, [s for _, _, s in calls], gradient.clone())  # not one of inference mode
-        return [
+        return SignalPropagation(
             _signal(layers[module], module, x, s, grad) for (module, x, s), grad in zip(calls, at_outputs, strict=True)
-        ]
+        )
 
 
 def _check_differentiable(model: nn.Module) -> None:

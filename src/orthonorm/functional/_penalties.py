@@ -74,8 +74,8 @@ def double_soft_orthogonality(
 
 def _blocks(W: Tensor, group_size: int | None) -> list[Tensor]:
     if not W.is_floating_point():
-        cure = "use a real weight" if W.is_complex() else "cast with W.float()"
-        raise TypeError(f"a penalty needs a real floating point matrix, got {W.dtype}; {cure}")
+        cure = "Use a real weight." if W.is_complex() else "Convert it with .float()."
+        raise TypeError(f"W must be a real floating tensor; got {W.dtype}. {cure}")
     layout = matrix_layout(tuple(W.shape[-2:]), group_size)
     return [W.mT] if layout.transposed else list(torch.split(W, list(layout.sizes), dim=-2))
 

@@ -46,8 +46,8 @@ def check_weight(param: Tensor, group_size: int | None, shards: bool, stacked: b
         )
     if param.dtype not in (torch.float32, torch.float64):
         raise TypeError(
-            f"a weight on the manifold must be float32 or float64, got {param.dtype}: its rounding is "
-            "larger than a usual step. Keep the parameter in float32 and compute under torch.autocast."
+            "a weight on the manifold must be float32 or float64, whose rounding is smaller than a usual step; got "
+            f"{param.dtype}. Keep the parameter in float32 and compute under torch.autocast."
         )
     matrix_layout(param.shape, group_size, stacked)
 

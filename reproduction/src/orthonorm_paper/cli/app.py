@@ -17,7 +17,7 @@ def build_app() -> typer.Typer:
     """Return the typer application."""
     app = typer.Typer(
         name="orthonorm-paper",
-        help="The paper Orthogonal Weight Normalization, reproduced: one command a table.",
+        help="Reproduce the experiments of the paper Orthogonal Weight Normalization. `list` shows their commands.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import options
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -27,20 +29,13 @@ if TYPE_CHECKING:
 # What a shell says of a command that Ctrl-C ended.
 _INTERRUPTED = 130
 
-Jobs = Annotated[int, typer.Option(help="Runs at the same time, each in a process of its own.")]
-Results = Annotated[Path, typer.Option(help="Folder of the results; each experiment has its own inside.")]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FIELD=VALUE,...", help="Keep some runs, as method=OLM,plain; repeatable."),
-]
-
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder of the records, table and figure.")] = Path("results/demo"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is recorded.")] = False,
-    jobs: Jobs = 2,
+    out: Annotated[Path, typer.Option(help="Folder for the records, the table and the figure.")] = Path("results/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Repeat the runs that are recorded already.")] = False,
+    jobs: options.Jobs = 2,
 ) -> None:
-    """Train the paper's 8-layer network on 5,000 real digits: orthogonal weights against the baseline, in minutes."""
+    """Compare orthogonal weights with the baseline: train a network of 8 hidden layers on 5,000 digits, in minutes."""
     from rich.console import Console
     from rich.table import Table
 
@@ -71,14 +66,16 @@ def demo(
 
 
 def list_(
-    name: Annotated[str | None, typer.Argument(help="An experiment; all of them if left out.")] = None,
-    only: Only = None,
-    results: Results = Path("results"),
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of an experiment. Without it, all of them are listed.")
+    ] = None,
+    only: options.Only = None,
+    results: options.Results = Path("results"),
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Of one experiment, the layers that each method replaces and every run.")
+        bool, typer.Option("--verbose", help="With NAME, show also the layers that each method replaces, and each run.")
     ] = False,
 ) -> None:
-    """Show the paper's tables and figures with their commands, or one experiment and how far it is."""
+    """List the paper's tables and figures with the command that runs each. With NAME, show how far that one is."""
     from rich.console import Console
 
     from orthonorm_paper.experiments import experiment, select
@@ -103,44 +100,28 @@ def list_(
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="An experiment of `orthonorm-paper list`.")],
-    only: Only = None,
-    jobs: Jobs = 1,
-    threads: Annotated[int, typer.Option(help="Threads of each run.")] = 1,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster, as tcp://host:8786."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    devices: Annotated[int, typer.Option(help="Devices of each node; every batch is divided among all.")] = 1,
-    nodes: Annotated[int, typer.Option(help="Machines; give the command on each by torchrun or srun.")] = 1,
-    strategy: Annotated[str, typer.Option(help="auto, ddp, or fsdp, which divides the weights too.")] = "auto",
-    precision: Annotated[
-        str | None,
-        typer.Option(help="As bf16-mixed: decides results, so the runs are those of NAME-PRECISION, in its folder."),
-    ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that read images, of each device.")] = 4,
-    channels_last: Annotated[bool, typer.Option("--channels-last", help="Memory format of convolutions.")] = False,
-    checkpoint_minutes: Annotated[
-        float | None,
-        typer.Option(help="Between checkpoints in an epoch; half of one, and ten for images read from files."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the data sets' files, `data` if left out; or synthetic, for NAME-synthetic."),
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Save and stop after so long; a later call continues.")] = None,
-    learning_rates: Annotated[
-        str | None, typer.Option(metavar="RATE,...", help="Instead of the experiment's; they make one of its own name.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Instead of the experiment's, its schedule stretched.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="So many, from 0, instead of the experiment's.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the runs that would begin and how long they take.")
-    ] = False,
-    results: Results = Path("results"),
+    name: options.Name,
+    only: options.Only = None,
+    jobs: options.Jobs = 1,
+    threads: options.Threads = 1,
+    dask: options.Dask = None,
+    device: options.Device = "auto",
+    devices: options.Devices = 1,
+    nodes: options.Nodes = 1,
+    strategy: options.Strategy = "auto",
+    precision: options.Precision = None,
+    workers: options.Workers = 4,
+    channels_last: options.ChannelsLast = False,
+    checkpoint_minutes: options.CheckpointMinutes = None,
+    data: options.Data = None,
+    minutes: options.Minutes = None,
+    learning_rates: options.LearningRates = None,
+    epochs: options.Epochs = None,
+    seeds: options.Seeds = None,
+    dry_run: options.DryRun = False,
+    results: options.Results = Path("results"),
 ) -> None:
-    """Run an experiment; what is recorded is not run again, what was cut off continues."""
+    """Run an experiment and record it. Recorded runs are not repeated, and an interrupted run continues."""
     import time
 
     from rich.console import Console
@@ -183,14 +164,22 @@ def run(
 
 
 def report(
-    name: Annotated[str | None, typer.Argument(help="An experiment with records; all of them if left out.")] = None,
-    results: Results = Path("results"),
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the report; RESULTS/NAME/report or RESULTS/report if left out.")
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Name of an experiment with records. Without it, all of them are reported."
+        ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All experiments with records, as without a name.")] = False,
+    results: options.Results = Path("results"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the report. By default RESULTS/NAME/report, or RESULTS/report without NAME."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Report all experiments with records, which is the default without NAME.")
+    ] = False,
 ) -> None:
-    """Write figures, tables and the paper's claims, from the records alone: Markdown and one HTML page."""
+    """Write a report from the records, as Markdown and HTML: tables, figures, and which claims of the paper hold."""
     from rich.console import Console
 
     from orthonorm_paper.exceptions import UserError
@@ -208,10 +197,10 @@ def report(
 
 
 def pack(
-    name: Annotated[str, typer.Argument(help="An experiment with records.")],
-    results: Results = Path("results"),
+    name: options.Recorded,
+    results: options.Results = Path("results"),
 ) -> None:
-    """Pack an experiment's records into one file, RESULTS/NAME.jsonl.gz, that `run` and `report` read as the folder."""
+    """Pack the records of an experiment into one file, RESULTS/NAME.jsonl.gz. `run` and `report` read it too."""
     from orthonorm_paper.records.folders import pack as pack_folder
 
     print(f"written: {pack_folder(results / name)}")

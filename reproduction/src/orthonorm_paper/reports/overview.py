@@ -42,12 +42,12 @@ class Section:
     recorded: bool
 
 
-def overview(sections: Sequence[Section], records: Sequence[Record] = ()) -> str:
+def overview(sections: Sequence[Section], records: Sequence[Record] = (), first: Sequence[str] = ()) -> str:
     """Markdown of all sections, the paper's statements without a run, and the learning rates that are at an edge.
 
-    A reduced or synthetic experiment that was not run has no place.
+    A reduced or synthetic experiment that was not run has no place. ``first`` are lines that come before the sections.
     """
-    lines = [f"# {TITLE}", "", _INTRODUCTION, ""]
+    lines = [f"# {TITLE}", "", _INTRODUCTION, "", *first]
     for section in sections:
         if section.recorded:
             lines += [_nested(section.text, section.name), ""]

@@ -12,6 +12,7 @@ from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.variations import base_name
+from orthonorm_paper.reports.figures.learning_rates import draw_learning_rates, learning_rates_text
 from orthonorm_paper.reports.figures.losses import draw_omdsm
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.tables.layouts import FULL, REDUCED, SYNTHETIC, Layout, layouts, names
@@ -176,8 +177,10 @@ def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[
     markdown = out / "report.md"
     # Some experiments are shown in two sections.
     every = list({record.run: record for _, records in found for record in records}.values())
-    markdown.write_text(overview(shown, every), encoding="utf-8")
-    return [markdown, _write_page(markdown), *paths]
+    pictures = draw_learning_rates(every, out / "learning-rates")
+    first = learning_rates_text(every, pictures[0].name) if pictures else []
+    markdown.write_text(overview(shown, every, first), encoding="utf-8")
+    return [markdown, _write_page(markdown), *pictures, *paths]
 
 
 def _writer(name: str) -> Writer:

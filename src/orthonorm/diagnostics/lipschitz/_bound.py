@@ -181,8 +181,8 @@ def _check_names(model: nn.Module, declared: Mapping[Any, _Constant]) -> None:
             near = nearest_name(key, names) if isinstance(key, str) else None
             meant = f" Did you mean {near!r}?" if near else ""
             raise ValueError(
-                f"constants are given by the qualified name of a module of the model or by a class of modules; got "
-                f"{key!r}, which is neither.{meant}"
+                "a key of constants must be the qualified name of a module of the model, or a class of modules; got "
+                f"{key!r}.{meant}"
             )
 
 
@@ -193,7 +193,7 @@ def _bound(fqn: str, step: Step, declared: Mapping[Any, _Constant]) -> tuple[flo
         # A function may have added bounds.
         value = rounded_up(float(constant(module))) if callable(constant) else float(constant)
         if not 0 <= value < math.inf:
-            raise ValueError(f"a Lipschitz constant is a number from 0 up; got {value} for {label}.")
+            raise ValueError(f"a Lipschitz constant must be a finite number of at least 0; got {value} for {label}.")
         return value, "declared"
     answer = _known(step)
     if answer is None:

@@ -100,14 +100,14 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None, stacked
     if stacked:
         if len(shape) != 3:
             raise ValueError(
-                f"a stack of matrices needs a weight of three dimensions (E, n, d), got shape {tuple(shape)}; put the "
-                "others in a parameter group with stacked=False"
+                f"a stack of matrices must have 3 dimensions (E, n, d); got the shape {tuple(shape)}. Put the "
+                "others in a parameter group with stacked=False."
             )
         return replace(matrix_layout(shape[1:], group_size), stack=shape[0])
     if len(shape) < 2:
         raise ValueError(
-            f"orthonormal rows need a weight of two dimensions or more, got shape {tuple(shape)}; "
-            "put biases and scales in a parameter group with manifold=False"
+            f"a weight with orthonormal rows must have at least 2 dimensions; got the shape {tuple(shape)}. Put biases "
+            "and scales in a parameter group with manifold=False."
         )
     check_group_arguments(group_size, "balanced")
     n, d = shape[0], prod(shape[1:])

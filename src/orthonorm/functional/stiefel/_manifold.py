@@ -31,18 +31,18 @@ def check_rows(W: Tensor, *others: Tensor) -> None:
     """Raise unless `W` can hold orthonormal rows and the others have its shape and dtype."""
     if W.dtype not in (torch.float32, torch.float64):
         raise TypeError(
-            f"the Stiefel functions take float32 or float64, got {W.dtype}; "
-            "cast with W.float() (complex matrices are not supported)"
+            f"W must be float32 or float64; got {W.dtype}. Cast it with .float(); complex matrices are not supported."
         )
     if W.ndim < 2 or W.shape[-2] > W.shape[-1]:
         raise ValueError(
-            f"orthonormal rows need shape (..., n, d) with n <= d, got {tuple(W.shape)}; "
-            "pass the transpose W.mT for orthonormal columns"
+            f"orthonormal rows need a shape (..., n, d) with n <= d; got {tuple(W.shape)}. Pass the transpose W.mT for "
+            "orthonormal columns."
         )
     for other in others:
         if other.shape != W.shape or other.dtype != W.dtype:
             raise ValueError(
-                f"expected the shape and dtype of W, {tuple(W.shape)} {W.dtype}, got {tuple(other.shape)} {other.dtype}"
+                f"every argument must have the shape and dtype of W, {tuple(W.shape)} {W.dtype}; got "
+                f"{tuple(other.shape)} {other.dtype}. Convert it with .to(W.dtype), or reshape it."
             )
 
 
@@ -117,7 +117,7 @@ METRICS = {
 
 def _metric(name: str) -> Metric:
     if name not in METRICS:
-        raise ValueError(f"metric must be one of {sorted(METRICS)}, got {name!r}")
+        raise ValueError(f"metric must be one of {sorted(METRICS)}; got {name!r}.")
     return METRICS[name]
 
 
@@ -200,7 +200,9 @@ def project(V: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
     """
     check_rows(V)
     if not bool(torch.isfinite(V).all()):
-        raise ValueError("only a finite matrix has a nearest orthonormal one, got NaN or infinity; initialise V first")
+        raise ValueError(
+            "V must be finite to have a nearest orthonormal matrix; got NaN or infinity. Initialize V first."
+        )
     A, _, Bt = torch.linalg.svd(V.to(working_dtype(V)), full_matrices=False)
     return (A @ Bt).to(V.dtype)
 

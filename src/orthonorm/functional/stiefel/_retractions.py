@@ -293,4 +293,6 @@ def check_pair(metric: str | None, retraction: str) -> None:
     """
     if (metric, retraction) not in LEGAL_PAIRS:
         table = "\n".join(f"  {pair}: W <- {formula}" for pair, formula in LEGAL_PAIRS.items())
-        raise ValueError(f"(metric, retraction) = ({metric!r}, {retraction!r}) is not a method; choose one of\n{table}")
+        raise ValueError(
+            f"metric and retraction must be one of the pairs below; got ({metric!r}, {retraction!r}).\n{table}"
+        )

@@ -184,14 +184,17 @@ def check_metric(
 def _check_point(W: Tensor, X: Tensor | None) -> None:
     check_rows(W, *([] if X is None else [X]))
     if W.dtype != torch.float64:
-        raise TypeError(f"slope checks need float64, got {W.dtype}; pass W.double()")
+        raise TypeError(f"W must be float64 for a slope check; got {W.dtype}. Pass W.double().")
     if W.ndim != 2:
-        raise ValueError(f"slope checks take one matrix (n, d), got shape {tuple(W.shape)}")
+        raise ValueError(f"W must be one matrix (n, d); got the shape {tuple(W.shape)}. Check one matrix at a time.")
     off = (W @ W.mT - torch.eye(len(W), dtype=W.dtype, device=W.device)).abs().max().item()
     if not off <= _ROUNDING:
-        raise ValueError(f"W is off the manifold, |W W^T - I| = {off:.1e}; pass project(W)")
+        raise ValueError(f"W must have orthonormal rows; got |W W^T - I| = {off:.1e}. Pass project(W).")
     if X is not None and not torch.linalg.matrix_norm(X).item() > 0:
-        raise ValueError("the direction X must be finite and not zero")
+        raise ValueError(
+            "the direction X must be finite and not zero; got one of norm "
+            f"{torch.linalg.matrix_norm(X).item():g}. Pass a tangent vector at W."
+        )
 
 
 def _unit(X: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ class UserError(ValueError):
     the program and keeps its traceback.
 
     Examples:
-        >>> raise UserError("epochs must be positive, got 0: give at least 1")
+        >>> raise UserError("epochs must be positive; got 0. Give at least 1.")
         Traceback (most recent call last):
         ...
-        orthonorm_paper.exceptions.UserError: epochs must be positive, got 0: give at least 1
+        orthonorm_paper.exceptions.UserError: epochs must be positive; got 0. Give at least 1.
     """

@@ -179,26 +179,30 @@ def test_the_demo_shows_recorded_results_and_runs_afresh_when_told(
 
 
 WRONG: list[tuple[str, list[str], str]] = [
-    ("experiment", ["run", "lenet"], f"experiment is one of {', '.join(experiments.EXPERIMENTS)}, got 'lenet'"),
-    ("experiment nearly", ["run", "vgg5k"], "got 'vgg5k'; did you mean vgg-5k"),
-    ("experiment far", ["run", "lenet"], "got 'lenet'; `orthonorm-paper list` shows what each is"),
+    ("experiment", ["run", "lenet"], f"experiment must be one of {', '.join(experiments.EXPERIMENTS)}; got 'lenet'"),
+    ("experiment nearly", ["run", "vgg5k"], "got 'vgg5k'. Did you mean vgg-5k"),
+    ("experiment far", ["run", "lenet"], "got 'lenet'. `orthonorm-paper list` shows what each is"),
     (
         "rates",
         ["run", "vgg"],
-        "vgg takes its learning rates from vgg-tune: no rate to select: 48 runs are missing: OLM-L2-vgg",
+        "vgg takes its learning rates from vgg-tune: no rate to select: 54 runs are missing: OLM-L2-vgg",
     ),
     ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.1, 0.5"),
-    ("device", ["run", "demo", "--device", "tpu"], "device should be 'auto', 'cpu' or 'cuda', got 'tpu'"),
-    ("jobs", ["run", "demo", "--jobs", "0"], "jobs is at least 1, got 0"),
-    ("minutes", ["run", "demo", "--minutes", "-1"], "minutes is at least 0, got -1"),
-    ("checkpoints", ["run", "demo", "--checkpoint-minutes", "nan"], "checkpoint-minutes is at least 0, got nan"),
-    ("precision", ["run", "demo", "--precision", "8"], "precision is one of 32-true, 64-true, 16-mixed, bf16-mixed, g"),
+    ("device", ["run", "demo", "--device", "tpu"], "device should be 'auto', 'cpu' or 'cuda'; got 'tpu'"),
+    ("jobs", ["run", "demo", "--jobs", "0"], "jobs must be at least 1; got 0"),
+    ("minutes", ["run", "demo", "--minutes", "-1"], "minutes must be at least 0; got -1"),
+    ("checkpoints", ["run", "demo", "--checkpoint-minutes", "nan"], "checkpoint-minutes must be at least 0; got nan"),
+    (
+        "precision",
+        ["run", "demo", "--precision", "8"],
+        "precision must be one of 32-true, 64-true, 16-mixed, bf16-mixed; g",
+    ),
     ("jobs and devices", ["run", "demo", "--jobs", "2", "--devices", "2", "--device", "cpu"], "give one of the two"),
     ("results", ["run", "demo", "--results", "/proc/x"], "results folder /proc/x/demo cannot be written"),
     ("out", ["demo", "--out", "/proc/x"], "results folder /proc/x cannot be written"),
     ("no record", ["report", "demo", "--results", "/nowhere"], "/nowhere/demo holds no record"),
-    ("list", ["list", "lenet"], f"experiment is one of {', '.join(experiments.EXPERIMENTS)}, got 'lenet'"),
+    ("list", ["list", "lenet"], f"experiment must be one of {', '.join(experiments.EXPERIMENTS)}; got 'lenet'"),
     ("data", ["run", "omdsm", "--only", "seed=0", "--data", "."], "train-images-idx3-ubyte"),
 ]
 

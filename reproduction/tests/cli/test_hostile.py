@@ -68,7 +68,7 @@ WRONG: list[Any] = [
     pytest.param(changed(-1, reason=5), "end.reason .* got 5", id="reason"),
     pytest.param(
         lines_with(0, json.dumps({k: v for k, v in WHOLE.header.to_json().items() if k not in ("data", "device")})),
-        "header.data is missing; header.device is missing .*delete the file and run again",
+        "header.data is missing. header.device is missing. .*Delete the file and run again",
         id="a header without",
     ),
 ]
@@ -181,7 +181,7 @@ def test_a_name_stays_in_its_folder(name: str, tmp_path: Path):
 def test_a_name_that_cannot_be_shown_is_refused(name: str):
     data = WHOLE.run.to_json()
     for field in ("experiment", "dataset", "model", "method"):
-        with pytest.raises(UserError, match=f"{field} .* character.*, got"):
+        with pytest.raises(UserError, match=f"{field} .* character.*; got"):
             Run.from_json(data | {field: name})
 
 

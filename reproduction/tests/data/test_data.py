@@ -44,7 +44,7 @@ def test_all_of_the_data_may_be_one_batch():
 
 
 def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(UserError, match="at most the 5 training samples, got 6"):
+    with pytest.raises(UserError, match="at most the 5 training samples; got 6"):
         next(batch_order(0, 0, n=5, batch_size=6))
 
 
@@ -83,8 +83,8 @@ def test_a_loader_continues_where_its_state_was_taken(tiny):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"augment": "cutout"}, "augment is one of none, crop, flip-crop, got 'cutout'"),
-        ({"batch_size": 61}, "at most the 60 training samples of tiny, got 61"),
+        ({"augment": "cutout"}, "augment must be one of none, crop, flip-crop; got 'cutout'"),
+        ({"batch_size": 61}, "at most the 60 training samples of tiny; got 61"),
     ],
 )
 def test_a_loader_refuses_what_it_cannot_do(tiny, change: dict[str, object], message: str):
@@ -231,7 +231,7 @@ def test_a_broken_gzip_file_is_named(tmp_path: Path, content: bytes):
 
 
 def test_an_unknown_data_set_lists_the_known_ones():
-    with pytest.raises(UserError, match=r"dataset is one of mnist-5k, .*, got 'imagenet'"):
+    with pytest.raises(UserError, match=r"dataset must be one of mnist-5k, .*; got 'imagenet'"):
         load_dataset("imagenet")
 
 

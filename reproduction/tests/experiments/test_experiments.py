@@ -166,8 +166,8 @@ def test_a_variation_without_rates_still_takes_the_chosen_ones_and_with_them_its
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: varied(EXPERIMENTS["demo"], epochs=0), "epochs is at least 1, got 0"),
-        (lambda: varied(EXPERIMENTS["demo"], (0.1, -1.0)), "positive, got 0.1, -1"),
+        (lambda: varied(EXPERIMENTS["demo"], epochs=0), "epochs must be at least 1; got 0"),
+        (lambda: varied(EXPERIMENTS["demo"], (0.1, -1.0)), "positive; got 0.1, -1"),
         (lambda: variation.rates_of("0.1;0.2"), "got '0.1;0.2'"),
     ],
 )
@@ -217,7 +217,7 @@ def test_ids_of_synthetic_likenesses_are_distinct():
 
 
 def test_wrong_names_are_told():
-    with pytest.raises(UserError, match=r"experiment is one of demo, .*, got 'lenet-synthetic'"):
+    with pytest.raises(UserError, match=r"experiment must be one of demo, .*; got 'lenet-synthetic'"):
         experiment("lenet-synthetic")
     with pytest.raises(UserError, match=r"vgg-5k .*synthetic"):
         synthetic_of(EXPERIMENTS["vgg-5k"])

@@ -200,11 +200,11 @@ def test_loss_and_error_count_every_step_of_a_sequence(tiny_copying: Callable[..
 
 
 WRONG: list[tuple[str, Callable[[], Any], str]] = [
-    ("colours", lambda: build("rnn", shape=(3, 32, 32)), r"one channel of \(1, time, features\), got .*\(3, 32, 32\)"),
+    ("colours", lambda: build("rnn", shape=(3, 32, 32)), r"one channel of \(1, time, features\); got .*\(3, 32, 32\)"),
     ("a vector", lambda: build("lstm", shape=(32,)), r"takes \(time, features\).*got the shape \(32,\)"),
-    ("start", lambda: build("lstm", "he"), "start of a recurrent network is paper or orthogonal, got 'he'"),
-    ("width", lambda: build("rnn", width=0), "width is the size of the state, at least 1, got 0"),
-    ("nonlinearity", lambda: build("rnn", nonlinearity="gelu"), "nonlinearity is one of tanh, relu, got 'gelu'"),
+    ("start", lambda: build("lstm", "he"), "start of a recurrent network must be paper or orthogonal; got 'he'"),
+    ("width", lambda: build("rnn", width=0), "width, the size of the state, must be at least 1; got 0"),
+    ("nonlinearity", lambda: build("rnn", nonlinearity="gelu"), "nonlinearity must be one of tanh, relu; got 'gelu'"),
     *((label, lambda label=label: METHODS[label].convert(nn.Linear(2, 2)), "needs a network with an RNN.* got Linear")
       for label in LABELS),
 ]  # fmt: skip

@@ -253,12 +253,12 @@ def test_a_method_means_on_a_network_what_the_table_of_replacements_says():
 @pytest.mark.parametrize(
     ("label", "arguments", "message"),
     [
-        ("plain", {"group_size": 4}, r"method plain takes no arguments, got {'group_size': 4}"),
-        ("WN", {"group_size": 4}, "method WN takes layers, got group_size = 4"),
-        ("OLM", {"group_size": 0}, "group_size of a method is a whole number of rows >= 1, got 0"),
-        ("OLM", {"center": 1}, "center of a method is true or false, got 1"),
-        ("OLM", {"layers": "1x1"}, "layers of a method is one of hidden, all, convolutions, 3x3, got '1x1'"),
-        ("OLM", {"grouping": "tail"}, "method OLM takes group_size, center, layers, got grouping = 'tail'"),
+        ("plain", {"group_size": 4}, r"method plain takes no arguments; got {'group_size': 4}"),
+        ("WN", {"group_size": 4}, "method WN takes layers; got group_size = 4"),
+        ("OLM", {"group_size": 0}, "group_size of a method must be a whole number of rows >= 1; got 0"),
+        ("OLM", {"center": 1}, "center of a method must be true or false; got 1"),
+        ("OLM", {"layers": "1x1"}, "layers of a method must be one of hidden, all, convolutions, 3x3; got '1x1'"),
+        ("OLM", {"grouping": "tail"}, "method OLM takes group_size, center, layers; got grouping = 'tail'"),
     ],
 )
 def test_a_wrong_argument_of_a_method_says_what_it_takes(label: str, arguments: dict, message: str):
@@ -276,9 +276,9 @@ def test_adam_and_momentum_are_what_they_are_in_torch():
 
 
 def test_wrong_uses_say_what_is_right():
-    with pytest.raises(UserError, match=r"method is one of plain, .*, got 'SGD'"):
+    with pytest.raises(UserError, match=r"method must be one of plain, .*; got 'SGD'"):
         method("SGD")
-    with pytest.raises(UserError, match="run with sgd, got optimizer 'adam'"):
+    with pytest.raises(UserError, match="run with sgd; got optimizer 'adam'"):
         METHODS["QR"].make_optimizer(network("QR"), OptimizerSettings("adam", 0.1))
     with pytest.raises(UserError, match="30 rows in 24 dimensions cannot be"):
         network("CayT", width=30)
@@ -317,11 +317,11 @@ def test_a_start_is_a_function_of_the_seed():
 @pytest.mark.parametrize(
     ("name", "arguments", "start", "message"),
     [
-        ("resnet", {}, "he", "model is one of mlp, .*, got 'resnet'"),
+        ("resnet", {}, "he", "model must be one of mlp, .*; got 'resnet'"),
         ("mlp", {"depth": 4}, "he", "unexpected keyword argument 'depth'"),
-        ("mlp", {}, "zero", "start is one of paper, he, orthogonal, got 'zero'"),
-        ("mlp", {"hidden_layers": 0}, "he", "got 0 of 100"),
-        ("mlp", {"dropout": 1.0}, "he", r"probability in \[0, 1\), got 1.0"),
+        ("mlp", {}, "zero", "start must be one of paper, he, orthogonal; got 'zero'"),
+        ("mlp", {"hidden_layers": 0}, "he", "got 0 and 100"),
+        ("mlp", {"dropout": 1.0}, "he", r"probability in \[0, 1\); got 1.0"),
     ],
 )
 def test_a_wrong_model_says_what_was_got(name: str, arguments: dict, start: str, message: str):

@@ -183,10 +183,10 @@ def test_a_replacement_describes_itself():
 
 
 WRONG = (
-    ("vgg", {"first": 7}, r"vgg has 6 layers to replace \(every convolution\), got first 7"),
+    ("vgg", {"first": 7}, r"vgg has 6 layers to replace \(every convolution\); got first 7"),
     ("vgg", {"first": 0}, "got first 0"),
-    ("vgg", {"layers": "1x1"}, "layers is one of hidden, all, convolutions, 3x3, got '1x1'"),
-    ("lenet", {}, "model is one of mlp, .*, got 'lenet'"),
+    ("vgg", {"layers": "1x1"}, "layers must be one of hidden, all, convolutions, 3x3; got '1x1'"),
+    ("lenet", {}, "model must be one of mlp, .*; got 'lenet'"),
 )
 
 

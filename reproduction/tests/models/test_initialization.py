@@ -72,5 +72,5 @@ def test_no_layer_keeps_the_weights_that_torch_gave_it():
 
 
 def test_an_unknown_start_is_told():
-    with pytest.raises(UserError, match="start is one of paper, he, orthogonal, got 'xavier'"):
+    with pytest.raises(UserError, match="start must be one of paper, he, orthogonal; got 'xavier'"):
         start_(nn.Linear(3, 3), "xavier", 0)

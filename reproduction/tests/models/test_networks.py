@@ -350,18 +350,23 @@ def test_width_scales_every_hidden_width():
 
 
 WRONG = (
-    ("vgg", (3, 28, 28), {}, "vgg takes images of 32 x 32, got 28 x 28"),
-    ("vgg", (1024,), {}, r"vgg takes images of \(channels, height, width\), got the shape \(1024,\)"),
-    ("vgg", CIFAR, {"width": 0.0}, r"width is a factor .* got 0.0"),
+    ("vgg", (3, 28, 28), {}, "vgg takes images of 32 x 32; got 28 x 28"),
+    ("vgg", (1024,), {}, r"vgg takes images of \(channels, height, width\); got the shape \(1024,\)"),
+    ("vgg", CIFAR, {"width": 0.0}, r"width must be a factor .* got 0.0"),
     ("vgg", CIFAR, {"depth": 16}, "model vgg with .*depth"),
-    ("wide-resnet", CIFAR, {"depth": 27}, r"depth of a wide-resnet is 6 n \+ 4 .* got 27"),
-    ("wide-resnet", CIFAR, {"width": 0}, "width of a wide-resnet is at least 1, got 0"),
-    ("wide-resnet", CIFAR, {"dropout": 1.0}, r"dropout is a probability in \[0, 1\), got 1.0"),
-    ("preresnet-cifar", CIFAR, {"depth": 1000}, r"depth of a preresnet-cifar is 9 n \+ 2 .* got 1000"),
-    ("inception-imagenet", CIFAR, {}, "inception-imagenet takes images of at least 64 x 64, got 32 x 32"),
-    ("resnet34", (1, 64, 64), {}, "resnet34 takes images of 3 channels, got 1"),
-    ("pie-mlp", (1, 32, 32), {"hidden_layers": 0}, "an mlp has hidden layers and units, got 0 of 128"),
-    ("resnet-50", CIFAR, {}, "model is one of mlp, .*lstm, got 'resnet-50'"),
+    ("wide-resnet", CIFAR, {"depth": 27}, r"depth of a wide-resnet must be 6 n \+ 4 .* got 27"),
+    ("wide-resnet", CIFAR, {"width": 0}, "width of a wide-resnet must be at least 1; got 0"),
+    ("wide-resnet", CIFAR, {"dropout": 1.0}, r"dropout must be a probability in \[0, 1\); got 1.0"),
+    ("preresnet-cifar", CIFAR, {"depth": 1000}, r"depth of a preresnet-cifar must be 9 n \+ 2 .* got 1000"),
+    ("inception-imagenet", CIFAR, {}, "inception-imagenet takes images of at least 64 x 64; got 32 x 32"),
+    ("resnet34", (1, 64, 64), {}, "resnet34 takes images of 3 channels; got 1"),
+    (
+        "pie-mlp",
+        (1, 32, 32),
+        {"hidden_layers": 0},
+        "hidden_layers and width of an mlp must be at least 1; got 0 and 128",
+    ),
+    ("resnet-50", CIFAR, {}, "model must be one of mlp, .*lstm; got 'resnet-50'"),
 )
 
 

@@ -73,21 +73,21 @@ def test_a_schedule_is_described_by_its_numbers():
 
 WRONG: list[tuple[str, Any, str]] = [
     ("no object", 3, "schedule .* got 3"),
-    ("unknown kind", {"kind": "cosine"}, "'constant', 'halve', 'exponential', 'steps', got {'kind': 'cosine'}"),
+    ("unknown kind", {"kind": "cosine"}, "'constant', 'halve', 'exponential', 'steps'; got {'kind': 'cosine'}"),
     ("missing field", {"kind": "halve"}, "halve.every is missing"),
     ("unknown field", {"kind": "constant", "every": 2}, "constant.every is unknown"),
-    ("text for a number", {"kind": "halve", "every": "4"}, "every .* integer, got '4'"),
-    ("true for a number", {"kind": "halve", "every": True}, "every .* integer, got True"),
-    ("zero epochs", {"kind": "halve", "every": 0}, "every .* 1, got 0"),
-    ("rising", {"kind": "exponential", "final": 1.5, "epochs": 9}, "final .* 1, got 1.5"),
+    ("text for a number", {"kind": "halve", "every": "4"}, "every .* integer; got '4'"),
+    ("true for a number", {"kind": "halve", "every": True}, "every .* integer; got True"),
+    ("zero epochs", {"kind": "halve", "every": 0}, "every .* 1; got 0"),
+    ("rising", {"kind": "exponential", "final": 1.5, "epochs": 9}, "final .* 1; got 1.5"),
     ("infinite", {"kind": "exponential", "final": math.inf, "epochs": 9}, "final .* got inf"),
-    ("ahead", {"kind": "exponential", "final": 0.1, "epochs": 9, "ahead": -1}, "ahead .* 0, got -1"),
+    ("ahead", {"kind": "exponential", "final": 0.1, "epochs": 9, "ahead": -1}, "ahead .* 0; got -1"),
     ("no list", {"kind": "steps", "milestones": 3, "by": 0.1}, "milestones .* got 3"),
-    ("falling", {"kind": "steps", "milestones": [5, 3], "by": 0.1}, r"milestones .* rising order, got \(5, 3\)"),
-    ("twice", {"kind": "steps", "milestones": [5, 5], "by": 0.1}, r"milestones .* rising order, got \(5, 5\)"),
-    ("growing", {"kind": "steps", "milestones": [3], "by": 1.5}, "by .* 1, got 1.5"),
+    ("falling", {"kind": "steps", "milestones": [5, 3], "by": 0.1}, r"milestones .* rising order; got \(5, 3\)"),
+    ("twice", {"kind": "steps", "milestones": [5, 5], "by": 0.1}, r"milestones .* rising order; got \(5, 5\)"),
+    ("growing", {"kind": "steps", "milestones": [3], "by": 1.5}, "by .* 1; got 1.5"),
     ("no milestone", {"kind": "steps", "milestones": [], "by": 0.1}, r"milestones .* got \[\]"),
-    ("the zeroth", {"kind": "steps", "milestones": [0, 4], "by": 0.1}, "milestones.0 .* 1, got 0"),
+    ("the zeroth", {"kind": "steps", "milestones": [0, 4], "by": 0.1}, "milestones.0 .* 1; got 0"),
 ]
 
 

@@ -129,7 +129,7 @@ def test_one_command_writes_everything(everything: list[str], written: Path, tmp
 def test_an_experiment_and_all_of_them_exclude_each_other():
     result = call("report", "vgg", "--all")
     assert isinstance(result.exception, UserError)
-    assert str(result.exception) == "report takes an experiment or --all, got vgg and --all: leave one out"
+    assert str(result.exception) == "report takes an experiment or --all; got vgg and --all. Leave one out."
 
 
 def test_a_folder_without_records_says_what_to_do(tmp_path: Path):

@@ -72,7 +72,7 @@ def test_the_contents_name_the_sections(folder: Path):
 
 WRONG: list[tuple[str, str, str]] = [
     ("missing", "![](none.png)", "none.png of the report cannot be read: No such file"),
-    ("another kind", "![](https://example.org/a.gif)", "a page embeds .png, .svg pictures, got a.gif"),
+    ("another kind", "![](https://example.org/a.gif)", "a page embeds .png, .svg pictures; got a.gif"),
     ("outside", "![](../other/a.png)", "a.png lies outside of the report's folder"),
     ("absolute", "![](/etc/a.svg)", "/etc/a.svg lies outside of the report's folder"),
     ("elsewhere", "![](https://example.org/a.png)", "a.png of the report cannot be read"),

@@ -354,7 +354,7 @@ def test_the_demo_s_table_has_a_row_for_each_method_and_rate():
 
 
 WRONG: list[tuple[str, Callable[[Path], object], str]] = [
-    ("name", lambda folder: write_report("lenet", folder, folder), "experiment is one of demo, omdsm, omdsm-5k"),
+    ("name", lambda folder: write_report("lenet", folder, folder), "experiment must be one of demo, omdsm, omdsm-5k"),
     (
         "nothing",
         lambda folder: write_report("demo", folder, folder),

@@ -330,9 +330,9 @@ def test_the_header_says_what_may_have_decided_the_result(tiny: MakeRun, tmp_pat
 
 
 WRONG: list[tuple[str, Callable[[MakeRun, Path], object], str]] = [
-    ("method", lambda make, folder: execute(make(method="SGD"), folder), "method is one of plain"),
-    ("model", lambda make, folder: execute(make(model="lenet"), folder), "model is one of mlp, .*, got 'lenet'"),
-    ("dataset", lambda make, folder: execute(make(dataset="coco"), folder), "dataset is one of .*got 'coco'"),
+    ("method", lambda make, folder: execute(make(method="SGD"), folder), "method must be one of plain"),
+    ("model", lambda make, folder: execute(make(model="lenet"), folder), "model must be one of mlp, .*; got 'lenet'"),
+    ("dataset", lambda make, folder: execute(make(dataset="coco"), folder), "dataset must be one of .*got 'coco'"),
     ("batch", lambda make, folder: execute(make(batch_size=61), folder), "at most the 60 training samples"),
     (
         "method argument",
@@ -342,9 +342,9 @@ WRONG: list[tuple[str, Callable[[MakeRun, Path], object], str]] = [
     (
         "device",
         lambda *_: dataclasses.replace(CPU, device="tpu"),
-        "device should be 'auto', 'cpu' or 'cuda', got 'tpu'",
+        "device should be 'auto', 'cpu' or 'cuda'; got 'tpu'",
     ),
-    ("threads", lambda *_: Settings(threads=0), "threads should be .* 1, got 0"),
+    ("threads", lambda *_: Settings(threads=0), "threads should be .* 1; got 0"),
     (
         "folder",
         lambda make, _: execute(make(), Path("/proc/orthonorm")),

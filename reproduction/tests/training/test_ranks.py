@@ -244,14 +244,14 @@ def test_shared_batch_norm_in_one_process_is_torchs(kind: type[nn.Module], optio
 
 
 WRONG: list[tuple[str, Callable[[Path], object], type[Exception], str]] = [
-    ("devices", lambda _: Settings(devices=0), UserError, "devices should .* 1, got 0"),
-    ("nodes", lambda _: Settings(nodes=0), UserError, "nodes should .* 1, got 0"),
-    ("workers", lambda _: Settings(workers=-1), UserError, "workers should .* 0, got -1"),
+    ("devices", lambda _: Settings(devices=0), UserError, "devices should .* 1; got 0"),
+    ("nodes", lambda _: Settings(nodes=0), UserError, "nodes should .* 1; got 0"),
+    ("workers", lambda _: Settings(workers=-1), UserError, "workers should .* 0; got -1"),
     (
         "strategy",
         lambda _: dataclasses.replace(TWO, strategy="dp"),
         UserError,
-        "strategy should be 'auto', 'ddp' or 'fsdp', got 'dp'",
+        "strategy should be 'auto', 'ddp' or 'fsdp'; got 'dp'",
     ),
     (
         "memory format",
@@ -259,7 +259,7 @@ WRONG: list[tuple[str, Callable[[Path], object], type[Exception], str]] = [
         UserError,
         "fsdp divides weights that are contiguous, not with channels last: give one of the two",
     ),
-    ("one device", lambda _: Settings(strategy="fsdp"), UserError, "fsdp divides the work of several devices, got one"),
+    ("one device", lambda _: Settings(strategy="fsdp"), UserError, "fsdp divides the work of several devices; got one"),
     (
         "batch",
         lambda folder: sweep([make(batch_size=1023)], folder, TWO),

@@ -133,8 +133,11 @@ def test_an_image_that_cannot_be_read_by_another_process_is_one_line(pictures: P
 
 def test_a_loader_refuses_what_it_cannot_do(pictures: Path):
     for changes, message in (
-        ({"augment": "crop"}, "the images of image-folder are cropped as they are read: augment is none, got 'crop'"),
-        ({"batch_size": 15}, "batch_size is at most the 14 training samples of image-folder, got 15"),
+        (
+            {"augment": "crop"},
+            "the images of image-folder are cropped as they are read, so augment must be none; got 'crop'",
+        ),
+        ({"batch_size": 15}, "batch_size must be at most the 14 training samples of image-folder; got 15"),
     ):
         with pytest.raises(UserError, match=message):
             StreamingLoader(dataclasses.replace(RUN, **changes), small(pictures))

@@ -190,9 +190,9 @@ def test_epochs_are_counted_over_records_and_runs_in_progress(tiny, tmp_path: Pa
 
 
 WRONG: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("jobs", {}, {"jobs": 0}, "jobs is at least 1, got 0"),
-    ("method", {"method": "SGD"}, {}, "method is one of plain"),
-    ("dataset", {"dataset": "coco"}, {}, "dataset is one of .* got 'coco'"),
+    ("jobs", {}, {"jobs": 0}, "jobs must be at least 1; got 0"),
+    ("method", {"method": "SGD"}, {}, "method must be one of plain"),
+    ("dataset", {"dataset": "coco"}, {}, "dataset must be one of .* got 'coco'"),
     ("address", {}, {"dask": "nowhere"}, "no Dask scheduler answers at nowhere"),
 ]
 

@@ -29,8 +29,8 @@ def conversion_plan(
 
     Each tensor of two or more dimensions has a row: converted, left as it is, or refused (`orthogonalize_` raises the
     error that the row holds). The operations of the transformation are counted from the sizes, about
-    `10 s^2 d + 24 s^3` for a group of `s` rows of length `d`: a wide layer in one group is dear, and `group_size` makes
-    it cheap. The model may be on the meta device.
+    `10 s^2 d + 24 s^3` for a group of `s` rows of length `d`: a layer of many rows in one group is expensive, and
+    `group_size` makes it cheap. The model may be on the meta device.
 
     Args:
         model: any module.
@@ -71,7 +71,7 @@ def orthogonalize_(
     see beforehand which, and why the others are left. Parameters stay the same objects, a plain checkpoint loads as
     before, and nothing is changed if any layer is refused. Weights that layers share stay shared.
 
-    Without a filter it takes every Linear, convolution and attention projection that trains, but the output layer,
+    Without a filter it takes every Linear, convolution and attention projection that trains, except the output layer,
     depthwise convolutions and rows of fewer than 3 entries. The output layer is what the model names (`get_classifier`
     of timm, `get_output_embeddings` of transformers), and otherwise the last Linear as registered and, if a
     convolution follows it, the last layer of all.

@@ -148,10 +148,11 @@ def fold(model: nn.Module) -> nn.Module:
         model: any module that `copy.deepcopy` takes.
 
     Returns:
-        A new module, which is `fold_` of a deep copy.
+        A plain model that computes the same: its orthogonal weights are ordinary parameters with the values that they
+        have now, and its `state_dict` has the keys and shapes of the model before conversion. `fold_` does it in place.
 
     Raises:
-        TypeError, ValueError: as `fold_`; TypeError too if `copy.deepcopy` of the model has not its orthogonal weights.
+        TypeError, ValueError: as `fold_`; TypeError too if `copy.deepcopy` of the model loses its orthogonal weights.
 
     Examples:
         >>> import torch, orthonorm as on

@@ -58,8 +58,6 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         >>> optimizer.step()
         >>> print(f"{on.inspect(model).layers[0].v_norm:.4f}")
         1.0000
-
-    Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")

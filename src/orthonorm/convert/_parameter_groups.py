@@ -43,8 +43,6 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
         >>> optimizer = torch.optim.AdamW([rest, vectors, free])
         >>> [(len(group["params"]), group["weight_decay"]) for group in optimizer.param_groups]
         [(1, 0.0005), (4, 0.0), (1, 0.0)]
-
-    Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """
     if not isinstance(weight_decay, Real):
         raise TypeError(f"weight_decay must be a number that is not negative; got {weight_decay!r}.")

@@ -1,7 +1,7 @@
 """What a conversion does with each weight of a model, as numbers, and as a table when it is printed."""
 
 from dataclasses import dataclass
-from math import prod
+from math import floor, prod
 from typing import Literal
 
 from orthonorm._text_table import text_table
@@ -104,7 +104,7 @@ class ConversionPlan:
             f"{len(self.refused)} of {len(self.weights)} weights are refused: orthogonalize_ raises and converts none."
             if self.refused
             else f"{len(self.converted)} of {len(self.weights)} weights are converted, "
-            f"{entries:,} of {total:,} entries ({entries / max(total, 1):.1%}).",
+            f"{entries:,} of {total:,} entries ({floor(1000 * entries / max(total, 1)) / 10}%).",
             *([f"{len(self.orthogonal)} are orthogonal already."] if self.orthogonal else []),
             f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
             "batch size.",

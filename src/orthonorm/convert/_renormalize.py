@@ -47,8 +47,6 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
         >>> layer = on.renormalize_(on.OrthogonalLinear(8, 4), norm=2.0)
         >>> print(f"{on.inspect(layer).layers[0].v_norm:.4f}")
         2.0000
-
-    Source: phi(c V) = phi(V), a property of equation (3) of the paper.
     """
     _check_norm(norm)
     found = list(orthogonal_weights(model))

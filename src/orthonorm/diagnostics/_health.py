@@ -64,11 +64,11 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
 def weight_problems(model: nn.Module) -> list[str]:
     """Return what is wrong with a model's orthogonal weights, by name and with the cure; nothing for a healthy model.
 
-    A weight is reported where it is not finite; where it has lost rank, that is, the condition number of V in a group
-    exceeds 2e6, from where on W loses a direction; where the error exceeds 0.1 below that, since products in float32
-    do not resolve the condition number; and where it has all but stopped, since
-    |V| (`v_norm` of `inspect`) exceeds 100: W then moves at less than 1e-4 of the learning rate with SGD, and 1e-2 with
-    Adam.
+    A weight is reported for one of four reasons. It is not finite. It has lost rank: the condition number of V in a
+    group exceeds 2e6, beyond which W loses a direction. Its orthogonality error exceeds 0.1 although the condition
+    number is lower, since products in float32 do not resolve the condition number. Or it has all but stopped:
+    |V| (`v_norm` of `inspect`) exceeds 100, so that W moves at less than 1e-4 of the learning rate with SGD, and 1e-2
+    with Adam.
 
     Args:
         model: a module with orthogonal weights.
@@ -82,8 +82,6 @@ def weight_problems(model: nn.Module) -> list[str]:
         >>> layer[0].parametrizations.weight.original.data[1] = 0
         >>> on.weight_problems(layer)[0].partition(":")[0]
         '0.weight has lost rank'
-
-    Source: decision 6 of the library: the forward never looks at values, the diagnostics do.
     """
     return _problems(inspect(model).layers)
 

@@ -183,7 +183,7 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
     """Register a parametrization that `build` made, with what makes checkpoints and re-initialisation work.
 
     Raises:
-        TypeError: if the module's class allows no class derived from it; nothing is changed then.
+        TypeError: if no class can be derived from the module's class; nothing is changed then.
     """
     first = all(owner is not module for _, owner, _, _ in orthogonal_weights(module))
     names = _plain_order(module)

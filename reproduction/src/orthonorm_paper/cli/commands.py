@@ -137,7 +137,7 @@ def run(
 
     for option, value in (("minutes", minutes), ("checkpoint-minutes", checkpoint_minutes)):
         if value is not None and not value >= 0:
-            raise UserError(f"{option} is at least 0, got {value:g}")
+            raise UserError(f"{option} must be at least 0; got {value:g}.")
     given = [name, *repeated(data, only, precision, learning_rates, epochs, seeds)]
     if data == Path("synthetic"):
         name, data = f"{name.removesuffix('-synthetic')}-synthetic", None
@@ -186,7 +186,7 @@ def report(
     from orthonorm_paper.reports.publish import write_all, write_report
 
     if everything and name is not None:
-        raise UserError(f"report takes an experiment or --all, got {name} and --all: leave one out")
+        raise UserError(f"report takes an experiment or --all; got {name} and --all. Leave one out.")
     console = Console()
     if name is None:
         paths = write_all(results, out or results / "report")

@@ -24,7 +24,7 @@ def batch_order(seed: int, epoch: int, n: int, batch_size: int) -> Iterator[Tens
         [[1, 0], [3, 4]]
     """
     if batch_size > n:
-        raise UserError(f"batch_size is at most the {n} training samples, got {batch_size}")
+        raise UserError(f"batch_size must be at most the {n} training samples; got {batch_size}.")
     order = torch.randperm(n, generator=generator(seed, epoch))
     for start in range(0, n - n % batch_size, batch_size):
         yield order[start : start + batch_size]

@@ -42,7 +42,7 @@ IMAGE_SETS: dict[str, Callable[[Path | None], ImageFolders]] = {
 def check_dataset(name: str) -> None:
     """A ``UserError`` that lists the known names, for a name that no table has."""
     if name not in DATASETS and name not in IMAGE_SETS:
-        raise UserError(f"dataset is one of {', '.join((*DATASETS, *IMAGE_SETS))}, got {name!r}")
+        raise UserError(f"dataset must be one of {', '.join((*DATASETS, *IMAGE_SETS))}; got {name!r}.")
 
 
 def load_dataset(name: str, folder: Path | None = None) -> Dataset:
@@ -56,7 +56,7 @@ def load_dataset(name: str, folder: Path | None = None) -> Dataset:
         UserError: an unknown name, or a file that is missing or broken.
     """
     if name not in DATASETS:
-        raise UserError(f"dataset is one of {', '.join(DATASETS)}, got {name!r}")
+        raise UserError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}.")
     return _load(name, folder)
 
 

@@ -54,5 +54,5 @@ def experiment(name: str) -> Experiment:
     if like != name and like in EXPERIMENTS:
         return synthetic_of(EXPERIMENTS[like])
     near = get_close_matches(name, EXPERIMENTS, n=1)
-    meant = f"; did you mean {near[0]}?" if near else "; `orthonorm-paper list` shows what each is"
-    raise UserError(f"experiment is one of {', '.join(EXPERIMENTS)}, got {name!r}{meant}")
+    meant = f"Did you mean {near[0]}?" if near else "`orthonorm-paper list` shows what each is."
+    raise UserError(f"experiment must be one of {', '.join(EXPERIMENTS)}; got {name!r}. {meant}")

@@ -33,7 +33,7 @@ def recurrent_weights(network: nn.Module) -> list[tuple[nn.RNNBase, str, int]]:
     ]
     if not found:
         raise UserError(
-            f"a method for recurrent weights needs a network with an RNN, LSTM or GRU, got {type(network).__name__}"
+            f"a method for recurrent weights needs a network with an RNN, LSTM or GRU; got {type(network).__name__}."
         )
     return found
 

@@ -58,7 +58,7 @@ class ReleasedSGD(torch.optim.Optimizer):
     def __init__(self, ordinary: list[Tensor], kept: dict[Rule, list[Tensor]], lr: float) -> None:
         for weight in (weight for weights in kept.values() for weight in weights):
             if weight.shape[0] > weight[0].numel():
-                raise UserError(f"a Riemannian method keeps all rows orthonormal, got a weight {tuple(weight.shape)}")
+                raise UserError(f"a Riemannian method keeps all rows orthonormal; got a weight {tuple(weight.shape)}.")
         groups: list[dict[str, Any]] = [{"params": ordinary, "rule": None}]
         groups += [{"params": weights, "rule": rule, "first_lr": lr} for rule, weights in kept.items() if weights]
         super().__init__(groups, {"lr": lr})

@@ -94,15 +94,15 @@ def replaced_layers(
         ('0', '2')
     """
     if model not in REPLACED:
-        raise UserError(f"model is one of {', '.join(REPLACED)}, got {model!r}")
+        raise UserError(f"model must be one of {', '.join(REPLACED)}; got {model!r}.")
     paper = REPLACED[model]
     if layers is not None and layers not in LAYERS:
-        raise UserError(f"layers is one of {', '.join(LAYERS)}, got {layers!r}")
+        raise UserError(f"layers must be one of {', '.join(LAYERS)}; got {layers!r}.")
     chosen = LAYERS[layers or paper.layers]
     names = chosen.names(network)
     wanted = paper.first if first is None and layers is None else first
     if wanted is not None and not 1 <= wanted <= len(names):
-        raise UserError(f"{model} has {len(names)} layers to replace ({chosen.words}), got first {wanted}")
+        raise UserError(f"{model} has {len(names)} layers to replace ({chosen.words}); got first {wanted}.")
     return tuple(names[:wanted])
 
 
@@ -174,13 +174,13 @@ class Replacement:
     def choice(self, model: str, arguments: Mapping[str, object]) -> Choice:
         """The arguments checked, with the group size of the network's entry in ``REPLACED`` where none is given."""
         if model not in REPLACED:
-            raise UserError(f"model is one of {', '.join(REPLACED)}, got {model!r}")
+            raise UserError(f"model must be one of {', '.join(REPLACED)}; got {model!r}.")
         for name, value in arguments.items():
             if name not in self.arguments:
                 takes = ", ".join(self.arguments) or "no arguments"
-                raise UserError(f"method {self.label} takes {takes}, got {name} = {value!r}")
+                raise UserError(f"method {self.label} takes {takes}; got {name} = {value!r}.")
             if not _VALID[name](value):
-                raise UserError(f"{name} of a method is {_EXPECTED[name]}, got {value!r}")
+                raise UserError(f"{name} of a method must be {_EXPECTED[name]}; got {value!r}.")
         return Choice(**{"group_size": REPLACED[model].group_size, **self.defaults, **arguments})  # pyright: ignore[reportArgumentType]
 
     def describe(self, model: str) -> str:

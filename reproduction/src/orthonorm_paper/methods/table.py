@@ -92,11 +92,11 @@ def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | Non
         'orthogonal, groups filled to the limit'
     """
     if label not in METHODS:
-        raise UserError(f"method is one of {', '.join(METHODS)}, got {label!r}")
+        raise UserError(f"method must be one of {', '.join(METHODS)}; got {label!r}.")
     entry, given = METHODS[label], dict(arguments or {})
     if entry.replacement is None:
         if given:
-            raise UserError(f"method {label} takes no arguments, got {given}")
+            raise UserError(f"method {label} takes no arguments; got {given}.")
         return entry
     choice = entry.replacement.choice(model, given)
     make = _norm_kept if choice.keep_norm else entry.make_optimizer
@@ -167,7 +167,7 @@ def _penalised(model: nn.Module, settings: OptimizerSettings, *, strength: float
 
 def _released(model: nn.Module, settings: OptimizerSettings, *, rule: Rule) -> torch.optim.Optimizer:
     if (settings.kind, settings.momentum, settings.weight_decay) != ("sgd", 0.0, 0.0):
-        raise UserError(f"the released methods run with plain sgd, without momentum and weight decay, got {settings}")
+        raise UserError(f"the released methods run with plain sgd, without momentum and weight decay; got {settings}.")
     return released_sgd(model, _layers(model), rule, settings.lr)
 
 
@@ -181,7 +181,7 @@ def _riemannian(
     model: nn.Module, settings: OptimizerSettings, *, metric: Metric | None, retraction: Retraction
 ) -> torch.optim.Optimizer:
     if settings.kind != "sgd":
-        raise UserError(f"the Riemannian methods run with sgd, got optimizer {settings.kind!r}")
+        raise UserError(f"the Riemannian methods run with sgd; got optimizer {settings.kind!r}.")
     on_manifold = [layer.weight for _, layer in hidden_layers(model)]
     taken = {id(weight) for weight in on_manifold}
     others = [p for p in model.parameters() if id(p) not in taken]

@@ -47,7 +47,7 @@ def build_model(
         UserError: an unknown name or argument.
     """
     if name not in MODELS:
-        raise UserError(f"model is one of {', '.join(MODELS)}, got {name!r}")
+        raise UserError(f"model must be one of {', '.join(MODELS)}; got {name!r}.")
     try:
         return MODELS[name](shape=shape, classes=classes, start=start, seed=seed, **arguments)
     except TypeError as error:

@@ -22,21 +22,21 @@ def check_image(shape: tuple[int, ...], network: str, *, side: int | None = None
         3
     """
     if len(shape) != 3 or shape[0] < 1:
-        raise UserError(f"{network} takes images of (channels, height, width), got the shape {shape}")
+        raise UserError(f"{network} takes images of (channels, height, width); got the shape {shape}.")
     channels, height, width = shape
     if side is not None and (height, width) != (side, side):
         raise UserError(
-            f"{network} takes images of {side} x {side}, got {height} x {width}: choose a data set of that size"
+            f"{network} takes images of {side} x {side}; got {height} x {width}. Choose a data set of that size."
         )
     if min(height, width) < least:
-        raise UserError(f"{network} takes images of at least {least} x {least}, got {height} x {width}")
+        raise UserError(f"{network} takes images of at least {least} x {least}; got {height} x {width}.")
     return channels
 
 
 def check_probability(name: str, value: int | float) -> None:
     """A ``UserError`` unless ``0 <= value < 1``."""
     if not 0 <= value < 1:
-        raise UserError(f"{name} is a probability in [0, 1), got {value!r}")
+        raise UserError(f"{name} must be a probability in [0, 1); got {value!r}.")
 
 
 def narrowed(channels: int, width: int | float) -> int:
@@ -47,5 +47,5 @@ def narrowed(channels: int, width: int | float) -> int:
         (24, 64)
     """
     if not 0 < width <= 64:
-        raise UserError(f"width is a factor of the paper's widths, in (0, 64], got {width!r}")
+        raise UserError(f"width must be a factor of the paper's widths, in (0, 64]; got {width!r}.")
     return max(1, round(channels * width))

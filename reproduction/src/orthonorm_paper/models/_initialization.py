@@ -63,7 +63,7 @@ def start_(network: nn.Module, start: str, seed: int) -> None:
         UserError: an unknown start.
     """
     if start not in STARTS:
-        raise UserError(f"start is one of {', '.join(STARTS)}, got {start!r}")
+        raise UserError(f"start must be one of {', '.join(STARTS)}; got {start!r}.")
     random = torch.Generator().manual_seed(seed)
     for layer in network.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):

@@ -44,7 +44,7 @@ def mlp(
         [(100, 1024), (100, 100)]
     """
     if hidden_layers < 1 or width < 1:
-        raise UserError(f"an mlp has hidden layers and units, got {hidden_layers} of {width}")
+        raise UserError(f"hidden_layers and width of an mlp must be at least 1; got {hidden_layers} and {width}.")
     check_probability("dropout", dropout)
     layers: list[nn.Module] = [nn.Flatten()]
     inputs = math.prod(shape)

@@ -35,7 +35,7 @@ def preresnet_cifar(*, shape: tuple[int, ...], classes: int, start: str, seed: i
     """
     inputs = check_image(shape, "preresnet-cifar", side=32)
     if depth < 11 or (depth - 2) % 9:
-        raise UserError(f"depth of a preresnet-cifar is 9 n + 2 (11, 20, ..., 164, 1001), got {depth}")
+        raise UserError(f"depth of a preresnet-cifar must be 9 n + 2 (11, 20, ..., 164, 1001); got {depth}.")
     channels = 16
     layers = OrderedDict[str, nn.Module](stem=conv3x3(inputs, channels))
     for number, planes in enumerate((16, 32, 64)):

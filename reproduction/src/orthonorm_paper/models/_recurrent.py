@@ -71,7 +71,7 @@ def rnn(
         torch.Size([2, 30, 9])
     """
     if nonlinearity not in NONLINEARITIES:
-        raise UserError(f"nonlinearity is one of {', '.join(NONLINEARITIES)}, got {nonlinearity!r}")
+        raise UserError(f"nonlinearity must be one of {', '.join(NONLINEARITIES)}; got {nonlinearity!r}.")
     features = _features(shape, width)
     core = nn.RNN(features, width, nonlinearity=nonlinearity, batch_first=True)
     return _started(Recurrent(core, classes, each_step=each_step), start, seed)
@@ -94,10 +94,10 @@ def lstm(
 def _features(shape: tuple[int, ...], width: int) -> int:
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[0] != 1):
         raise UserError(
-            f"a recurrent network takes (time, features) or one channel of (1, time, features), got the shape {shape}"
+            f"a recurrent network takes (time, features) or one channel of (1, time, features); got the shape {shape}."
         )
     if width < 1:
-        raise UserError(f"width is the size of the state, at least 1, got {width}")
+        raise UserError(f"width, the size of the state, must be at least 1; got {width}.")
     return shape[-1]
 
 
@@ -105,7 +105,7 @@ def _features(shape: tuple[int, ...], width: int) -> int:
 def _started(network: Recurrent, start: str, seed: int) -> Recurrent:
     """Draw every weight again: a function of the arguments alone, and but for W the same for both starts."""
     if start not in ("paper", "orthogonal"):
-        raise UserError(f"start of a recurrent network is paper or orthogonal, got {start!r}")
+        raise UserError(f"start of a recurrent network must be paper or orthogonal; got {start!r}.")
     random = torch.Generator().manual_seed(seed)
     bound = 1 / math.sqrt(network.core.hidden_size)
     for parameter in network.parameters():

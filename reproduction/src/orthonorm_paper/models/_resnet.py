@@ -28,7 +28,7 @@ def resnet34(*, shape: tuple[int, ...], classes: int, start: str, seed: int) -> 
 
     channels = check_image(shape, "resnet34", least=64)
     if channels != 3:
-        raise UserError(f"resnet34 takes images of 3 channels, got {channels}: choose a data set in colour")
+        raise UserError(f"resnet34 takes images of 3 channels; got {channels}. Choose a data set in colour.")
     network = torchvision_resnet34(weights=None, num_classes=classes)
     start_(network, start, seed)
     return network

@@ -46,9 +46,9 @@ def wide_resnet(
     """
     inputs = check_image(shape, "wide-resnet", side=32)
     if depth < 10 or (depth - 4) % 6:
-        raise UserError(f"depth of a wide-resnet is 6 n + 4 (10, 16, 22, 28, ...), got {depth}")
+        raise UserError(f"depth of a wide-resnet must be 6 n + 4 (10, 16, 22, 28, ...); got {depth}.")
     if width < 1:
-        raise UserError(f"width of a wide-resnet is at least 1, got {width}")
+        raise UserError(f"width of a wide-resnet must be at least 1; got {width}.")
     check_probability("dropout", dropout)
     channels = 16
     layers = OrderedDict[str, nn.Module](stem=conv3x3(inputs, channels))

@@ -38,7 +38,7 @@ def checked(*, kw_only: bool = False) -> Callable[[T], T]:
         >>> Walk(0)
         Traceback (most recent call last):
         ...
-        orthonorm_paper.exceptions.UserError: Walk: steps should be greater than or equal to 1, got 0
+        orthonorm_paper.exceptions.UserError: Walk: steps should be greater than or equal to 1; got 0.
     """
 
     def decorate(cls: T) -> T:
@@ -71,15 +71,15 @@ def one_line(error: ValidationError) -> str:
     found = error.errors(include_url=False)
     texts = [_text(entry) for entry in found[:_ERRORS]]
     if len(found) > _ERRORS:
-        texts.append(f"and {len(found) - _ERRORS} more")
-    hint = " (was it written by another version?)" if _OTHER_FIELDS.keys() & {entry["type"] for entry in found} else ""
-    return "; ".join(texts) + hint
+        texts.append(f"And {len(found) - _ERRORS} more.")
+    hint = " Was it written by another version?" if _OTHER_FIELDS.keys() & {entry["type"] for entry in found} else ""
+    return " ".join(texts) + hint
 
 
 def _text(entry: Any) -> str:
     place, message = ".".join(map(str, entry["loc"])), entry["msg"]
     if entry["type"] in _OTHER_FIELDS:
-        return f"{place} {_OTHER_FIELDS[entry['type']]}"
+        return f"{place} {_OTHER_FIELDS[entry['type']]}."
     if entry["type"] == "value_error":
         # One of our own, which says what was given.
         return f"{place} {entry['ctx']['error']}".strip()
@@ -87,4 +87,4 @@ def _text(entry: Any) -> str:
     rule = "should" + message.partition(" should")[2] if " should" in message else message
     value = repr(entry["input"])
     shown = value if len(value) <= _LENGTH else value[:_LENGTH] + "..."
-    return f"{place} {rule}, got {shown}".strip()
+    return f"{place} {rule}; got {shown}.".strip()

@@ -28,7 +28,7 @@ CLOCK_FIELDS = {"started", "finished", "seconds", "resumed"}
 Measured = Annotated[float | None, Field(allow_inf_nan=False)]
 Count = Annotated[Whole, Field(lt=2**63)]
 
-_CURE = "delete the file and run again, or upgrade orthonorm if a later version wrote it"
+_CURE = "Delete the file and run again, or upgrade orthonorm if a later version wrote it."
 
 
 class RecordError(UserError):
@@ -138,7 +138,7 @@ def parse_line(path: Path, number: int, text: str) -> Line:
     try:
         return _LINE.validate_json(text)
     except ValidationError as error:
-        raise RecordError(f"{path}, line {number}: {one_line(error)}; {_CURE}") from None
+        raise RecordError(f"{path}, line {number}: {one_line(error)} {_CURE}") from None
 
 
 def check_whole(path: Path, lines: Sequence[Line]) -> tuple[Header, tuple[Epoch, ...], End]:

@@ -25,7 +25,7 @@ PRECISIONS: tuple[str, ...] = get_args(Precision)
 def _name(value: str) -> str:
     # It becomes part of file names, and is shown on terminals and pages.
     if value != value.strip() or not value.isprintable():
-        raise ValueError(f"should be printable characters without spaces around them, got {value!r}")
+        raise ValueError(f"should be printable characters without spaces around them; got {value!r}.")
     return value
 
 
@@ -33,11 +33,11 @@ def _pairs(value: Any) -> Arguments:
     try:
         pairs = dict(value)
     except (TypeError, ValueError):
-        raise ValueError(f"should be a mapping of names to values, got {value!r}") from None
+        raise ValueError(f"should be a mapping of names to values; got {value!r}.") from None
     for key, item in pairs.items():
         finite = not isinstance(item, float) or math.isfinite(item)
         if not isinstance(key, str) or not isinstance(item, (str, int, float, bool)) or not finite:
-            raise ValueError(f"should map names to texts, finite numbers or true/false, got {key!r}: {item!r}")
+            raise ValueError(f"should map names to texts, finite numbers or true/false; got {key!r}: {item!r}.")
     return tuple(sorted(pairs.items()))
 
 

@@ -65,7 +65,7 @@ class Steps:
 
     def __post_init__(self) -> None:
         if list(self.milestones) != sorted(set(self.milestones)):
-            raise ValueError(f"milestones are epochs in rising order, got {self.milestones}")
+            raise ValueError(f"milestones must be epochs in rising order; got {self.milestones}.")
 
     def factor(self, epoch: int) -> float:
         """Factor in the epoch numbered from 0."""

@@ -77,7 +77,7 @@ def _embed(tokens: Sequence[Token], pictures: Path) -> None:
 
 def _data_uri(path: Path, pictures: Path) -> str:
     if path.suffix not in _MEDIA:
-        raise UserError(f"a page embeds {', '.join(_MEDIA)} pictures, got {path.name}")
+        raise UserError(f"a page embeds {', '.join(_MEDIA)} pictures; got {path.name}.")
     if not path.resolve().is_relative_to(pictures.resolve()):
         raise UserError(f"picture {path} lies outside of the report's folder {pictures}")
     try:

@@ -196,7 +196,7 @@ def _writer(name: str) -> Writer:
                 return section.write if base == name else _variation(name, section)
             # One of several that share a table: the table, with dashes for the others.
             return partial(write_layout, name, layouts()[_layout_of(base)], section.variant)
-    raise UserError(f"experiment is one of {', '.join(report_names())}, got {name!r}")
+    raise UserError(f"experiment must be one of {', '.join(report_names())}; got {name!r}.")
 
 
 def _variation(name: str, section: Report) -> Writer:

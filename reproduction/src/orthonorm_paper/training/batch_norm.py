@@ -44,7 +44,7 @@ class SharedBatchNorm(_BatchNorm):
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
-            raise ValueError(f"the input has a batch and channels, got shape {tuple(input.shape)}")
+            raise ValueError(f"the input must have a batch and channels; got shape {tuple(input.shape)}.")
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise; outside training, with the running statistics as torch's own."""

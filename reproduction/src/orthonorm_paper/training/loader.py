@@ -90,7 +90,7 @@ class EpochLoader(Loader[Dataset]):
 
     def __init__(self, run: Run, dataset: Dataset, *, rank: int = 0, world: int = 1) -> None:
         if run.augment not in AUGMENTATIONS:
-            raise UserError(f"augment is one of {', '.join(AUGMENTATIONS)}, got {run.augment!r}")
+            raise UserError(f"augment must be one of {', '.join(AUGMENTATIONS)}; got {run.augment!r}.")
         super().__init__(run, dataset, rank, world)
 
     def _batches(self, first: int, order: list[Tensor]) -> Iterator[Batch]:
@@ -124,7 +124,7 @@ class EpochLoader(Loader[Dataset]):
 def _check_batch(run: Run, name: str, count: int, world: int) -> None:
     """A ``UserError`` if the batch is larger than the training set, or cannot be divided among the processes."""
     if run.batch_size > count:
-        raise UserError(f"batch_size is at most the {count} training samples of {name}, got {run.batch_size}")
+        raise UserError(f"batch_size must be at most the {count} training samples of {name}; got {run.batch_size}.")
     if run.batch_size % world:
         raise UserError(f"batch_size {run.batch_size} is no multiple of the {world} processes")
 

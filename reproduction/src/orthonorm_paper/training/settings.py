@@ -61,12 +61,14 @@ class Settings:
             raise ValueError("device cuda: torch finds no CUDA device here; use cpu or auto")
         if self.strategy != "auto" and self.processes == 1:
             raise ValueError(
-                f"strategy {self.strategy} divides the work of several devices, got one: give devices or auto"
+                f"strategy {self.strategy} divides the work of several devices; got one. Give devices or auto."
             )
         if self.sharded and self.channels_last:
             raise ValueError("fsdp divides weights that are contiguous, not with channels last: give one of the two")
         if self.torch_device.type == "cuda" and self.devices > torch.cuda.device_count():
-            raise ValueError(f"devices is at most the {torch.cuda.device_count()} CUDA devices, got {self.devices}")
+            raise ValueError(
+                f"devices must be at most the {torch.cuda.device_count()} CUDA devices; got {self.devices}."
+            )
 
     @property
     def torch_device(self) -> torch.device:

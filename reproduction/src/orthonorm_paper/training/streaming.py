@@ -52,7 +52,8 @@ class StreamingLoader(Loader[ImageFolders]):
     ) -> None:
         if run.augment != "none":
             raise UserError(
-                f"the images of {dataset.name} are cropped as they are read: augment is none, got {run.augment!r}"
+                f"the images of {dataset.name} are cropped as they are read, so augment must be none; "
+                f"got {run.augment!r}."
             )
         super().__init__(run, dataset, rank, world)
         self.workers: int = workers

@@ -69,7 +69,7 @@ def sweep(
 def check_sweep(runs: Sequence[Run], folder: Path, settings: Settings, jobs: int, dask: str | None) -> None:
     """A ``UserError`` for what ``sweep`` cannot begin with; the folder is created."""
     if jobs < 1:
-        raise UserError(f"jobs is at least 1, got {jobs}")
+        raise UserError(f"jobs must be at least 1; got {jobs}.")
     check_names(runs)
     check_processes(runs, settings, jobs, dask)
     check_writable(folder)

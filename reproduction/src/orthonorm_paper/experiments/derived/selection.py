@@ -22,7 +22,7 @@ def select(runs: list[Run], only: list[str]) -> list[Run]:
     for condition in only:
         field, equals, values = condition.partition("=")
         if not equals or not field:
-            raise UserError(f"--only takes FIELD=VALUE[,VALUE...], got {condition!r}")
+            raise UserError(f"--only takes FIELD=VALUE[,VALUE...]; got {condition!r}.")
         known = sorted({name for run in runs for name in _values(run)})
         if field not in known:
             raise UserError(f"--only {condition}: the runs have no {field}; {', '.join(known)}")

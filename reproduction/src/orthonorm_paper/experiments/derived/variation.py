@@ -31,9 +31,9 @@ def varied(
     """
     for word, number in (("epochs", epochs), ("seeds", seeds)):
         if number is not None and number < 1:
-            raise UserError(f"{word} is at least 1, got {number}")
+            raise UserError(f"{word} must be at least 1; got {number}.")
     if any(not rate > 0 for rate in rates):
-        raise UserError(f"learning rates are positive, got {', '.join(f'{rate:g}' for rate in rates)}")
+        raise UserError(f"learning rates must be positive; got {', '.join(f'{rate:g}' for rate in rates)}.")
     if not rates and epochs is None and seeds is None:
         return experiment
     name = variation_name(experiment.name, rates, epochs, seeds)
@@ -96,7 +96,7 @@ def at_precision(experiment: Experiment, precision: str | None) -> Experiment:
     if precision is None:
         return experiment
     if precision not in PRECISIONS:
-        raise UserError(f"precision is one of {', '.join(PRECISIONS)}, got {precision!r}")
+        raise UserError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}.")
     name = f"{experiment.name}-{precision}"
     return dataclasses.replace(
         experiment,

@@ -76,11 +76,13 @@ def orthogonalize_(
     of timm, `get_output_embeddings` of transformers), and otherwise the last Linear as registered and, if a
     convolution follows it, the last layer of all.
 
-    Which tensors of a layer become orthogonal is a table: the weight of a Linear, convolution or Embedding (but its
-    padding row), `weight_hh` of a recurrent layer or cell (uncentred, each gate one group), the projections of
-    `nn.MultiheadAttention` (q, k and v each by itself) with its output projection. A Linear named `qkv`, `in_proj` or
-    `c_attn` with three times as many outputs as inputs is taken as q, k and v. The `Conv1D` of transformers, which
-    stores its weight as `(in, out)`, is converted by its outputs.
+    These tensors of a layer become orthogonal:
+
+    - the weight of a Linear, a convolution or an Embedding, except its padding row
+    - `weight_hh` of a recurrent layer or cell, each gate as one group without centring
+    - q, k, v and the output projection of `nn.MultiheadAttention`, each by itself
+    - q, k and v of a Linear named `qkv`, `in_proj` or `c_attn` that has three times as many outputs as inputs
+    - the `Conv1D` of transformers, which stores its weight as `(in, out)`, by its outputs
 
     Args:
         model: any module.
@@ -96,8 +98,8 @@ def orthogonalize_(
 
     Raises:
         TypeError: if `model` is not a module, `config` no `OrthogonalConfig`, `filter_fn` no function of two arguments
-            or `exclude` no texts; if the filter chooses a module that the table does not know, or whose class allows no
-            class derived from it.
+            or `exclude` no texts; if the filter chooses a module of a type that is not in the list above, or one from
+            whose class no class can be derived.
         ValueError: if no layer is converted, a chosen one is parametrized already, `exclude` has a name that matches
             nothing, or the filter does not choose a layer that shares its weight with a chosen one.
 

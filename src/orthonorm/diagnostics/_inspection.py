@@ -105,7 +105,8 @@ _LEGEND = """\
 error: largest |W W^T - I| within the groups, of columns |W^T W - I|, before the scale
 norm(W): largest singular value of the whole W
 |V|: norm of V's rows (columns, where they are orthonormal). Where cond(V) is near 1, the effective learning rate of
-W before its scale is lr / |V|^2 with SGD, lr / |V| with Adam and AdamW; it is larger where cond(V) is larger"""
+W before its scale is lr / |V|^2 with SGD, lr / |V| with Adam and AdamW; it is larger where cond(V) is larger.
+A scale s multiplies it by s^2 with SGD and by s with Adam and AdamW"""
 
 
 @dataclass(frozen=True)

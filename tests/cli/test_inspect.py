@@ -194,3 +194,13 @@ def test_columns_of_a_file_that_does_not_remember_them(tmp_path: Path):
     path = as_safetensors(on.OrthogonalLinear(6, 20, tall="columns", bias=False), tmp_path)
     assert "1 block of 6 columns" in call(path, "--tall", "columns")
     assert "columns" not in call(path).splitlines()[2]
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path):
+    path = as_safetensors(network(), tmp_path)
+    done = subprocess.run([sys.executable, "-m", "orthonorm", "inspect", str(path)], capture_output=True, text=True)
+    text = StringIO()
+    with redirect_stdout(text):
+        main(["inspect", str(path)])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == text.getvalue()

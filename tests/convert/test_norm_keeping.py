@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 from torch import Tensor, nn
@@ -268,6 +269,34 @@ def test_registered_again_it_keeps_the_norm_of_then():
     on.register_norm_keeping(optimizer, net)
     train(net, optimizer, 3, lambda: None)
     assert [layer.v_norm for layer in on.inspect(net).layers] == pytest.approx([3.0, 3.0])
+
+
+@pytest.mark.parametrize("how", ["renormalize_", "checkpoint"])
+def test_a_norm_that_is_set_between_two_steps_is_kept(how: str):
+    net, other = network(), on.renormalize_(network(), norm=3.0)
+    optimizer = torch.optim.SGD(on.param_groups(net), lr=0.1, momentum=0.9)
+    on.register_norm_keeping(optimizer, net)
+    train(net, optimizer, 2, lambda: None)
+    if how == "renormalize_":
+        on.renormalize_(net, norm=3.0)
+    else:
+        net.load_state_dict(other.state_dict())
+    norms: list[float] = []
+    train(net, optimizer, 3, lambda: norms.extend(layer.v_norm for layer in on.inspect(net).layers))
+    assert norms == pytest.approx([3.0] * 6)
+
+
+def test_the_optimizer_inside_a_wrapper_keeps_the_norm():
+    net = network(torch.float32)
+    first = [layer.v_norm for layer in on.inspect(net).layers]
+    accelerator = accelerate.Accelerator(cpu=True)
+    wrapped: Any = accelerator.prepare(torch.optim.Adam(on.param_groups(net), lr=0.05))
+    problems: list[str] = []
+    on.register_norm_keeping(wrapped, net)
+    on.OrthogonalityHook(net, lambda name, *_: problems.append(name), every=1).attach(wrapped)
+    train(net, wrapped, 3, lambda: None)
+    assert [layer.v_norm for layer in on.inspect(net).layers] == pytest.approx(first, rel=1e-6)
+    assert len(problems) == 3 * 2 * 4
 
 
 def test_a_group_that_is_added_later_is_kept_from_its_first_step_on():

@@ -37,6 +37,17 @@ def save_nested(state: dict[str, torch.Tensor], path: Path) -> Path:
     return path.with_suffix(".ckpt")
 
 
+@pytest.mark.parametrize("config", [on.OrthogonalConfig(scale="learned", blocks=(2, 2)), on.OLMConfig(center=False)])
+def test_a_configuration_is_saved_beside_the_weights_and_the_file_is_inspected(config: Any, tmp_path: Path):
+    model = on.orthogonalize_(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2)), config)
+    path = tmp_path / "run.pt"
+    torch.save({"state_dict": model.state_dict(), "hyper_parameters": {"config": config}}, path)
+    loaded = torch.load(path, weights_only=True)["hyper_parameters"]["config"]
+    assert loaded == config
+    assert type(loaded) is type(config)
+    assert on.inspect_file(path).layers == on.inspect(model).layers
+
+
 @pytest.mark.parametrize("save", [save_safetensors, save_pt, save_nested], ids=lambda save: save.__name__)
 def test_a_converted_models_file_has_the_models_table(save: Callable, tmp_path: Path):
     model = network()

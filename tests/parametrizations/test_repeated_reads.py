@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import orthonorm as on
 from orthogonal_layers import free, map_of
@@ -203,3 +204,25 @@ def test_compiled_code_counts_nothing():
     exported = torch.export.export(model, (torch.randn(2, 8),))
     assert len(map_of(model.cell).reads.waiting) <= 2  # torch reads the weight once each time it traces
     assert exported.module()(torch.zeros(2, 8)).shape == (2, 8)
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_activation_checkpointing_computes_each_forward_twice_and_warns_of_nothing(converted: bool):
+    layer = nn.Linear(8, 8)
+    if converted:
+        on.orthogonal_weight_norm(layer)
+    forwards: list[int] = []
+    layer.register_forward_pre_hook(lambda *_: forwards.append(1))
+
+    def accumulate() -> None:
+        for _ in range(STEPS):
+            checkpoint(layer, torch.randn(2, 8), use_reentrant=False).square().sum().backward()
+
+    assert warned(accumulate) == []
+    assert len(forwards) == 2 * STEPS
+    forwards.clear()
+    x = torch.randn(2, 8)
+    for _ in range(12):  # one layer again and again: with the forwards of the backward more than are counted
+        x = checkpoint(layer, x, use_reentrant=False)
+    x.sum().backward()
+    assert len(forwards) == 2 * 12

@@ -1,5 +1,6 @@
 """Other parametrizations above and below ours, transfer and removal, and torch's older hooks."""
 
+import copy
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,18 @@ def removed() -> None:
     layer.load_state_dict(nn.Linear(8, 4).state_dict())
     layer.weight = nn.Parameter(V)  # nothing of ours is left in the way
     assert set(layer.state_dict()) == {"weight", "bias"}
+
+
+def removed_from_a_copy() -> None:
+    layer = layer_of()
+    before = layer.weight.detach().clone()
+    parametrize.remove_parametrizations(copy.deepcopy(layer), "weight")
+    with suppress(AttributeError):
+        assert not torch.equal(layer.weight, before)
+    layer = layer_of()
+    before = layer.weight.detach().clone()
+    assert torch.equal(on.fold(layer).weight, before)
+    assert torch.equal(layer.weight, before)
 
 
 def removed_to_V() -> None:
@@ -142,6 +155,12 @@ PARAMETRIZATIONS = (
         transferred,
     ),
     Row('`parametrize.remove_parametrizations(layer, "weight")`', "a plain layer with the weight `W`", removed),
+    Row(
+        '`parametrize.remove_parametrizations(copy.deepcopy(layer), "weight")`',
+        "the layer itself loses its weight too, since torch lets both share a class",
+        removed_from_a_copy,
+        cure="`orthonorm.fold(layer)`, which is a plain copy",
+    ),
     Row(
         "the same with `leave_parametrized=False`",
         "a plain layer with the weight `V`, which is not orthogonal",

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields, replace
 
+import torch
+
 from orthonorm._nearest_name import refusing_unknown_options
 from orthonorm.functional._groups import row_limit
 from orthonorm.parametrizations._options import Initial, Options
@@ -85,3 +87,7 @@ class OLMConfig(OrthogonalConfig):
     group_size: int | None = 64
     center: bool = True
     initial: Initial = "weight"
+
+
+# A checkpoint that holds a configuration, such as Lightning's hyperparameters, loads with torch's `weights_only=True`.
+torch.serialization.add_safe_globals([OrthogonalConfig, OLMConfig])

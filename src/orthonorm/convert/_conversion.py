@@ -69,7 +69,8 @@ def orthogonalize_(
 
     Each chosen layer gets `orthogonal_weight_norm` on its weights. Call `conversion_plan` with the same arguments to
     see beforehand which, and why the others are left. Parameters stay the same objects, a plain checkpoint loads as
-    before, and nothing is changed if any layer is refused. Weights that layers share stay shared.
+    before, and nothing is changed if any layer is refused. Weights that layers share stay shared. A learned scale is a
+    new parameter, so build the optimizer after the conversion.
 
     Without a filter it takes every Linear, convolution and attention projection that trains, except the output layer,
     depthwise convolutions and rows of fewer than 3 entries. The output layer is what the model names (`get_classifier`

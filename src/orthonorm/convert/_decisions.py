@@ -184,7 +184,9 @@ def _why_not_a_target(step: Step, filter_fn: Filter | None, taken: bool, why_lef
     if dimensions > 2 and not isinstance(step.module, nn.modules.conv._ConvNd | nn.Bilinear):
         if dimensions > 3 or is_stack_of_experts(step.module):
             return why_left if dimensions == 3 else "more than two dimensions, and no convolution's kernel"
-        return "three dimensions, as a position embedding has; a stack of matrices: orthogonal_weight_norm, stacked=True"
+        return (
+            "three dimensions, as a position embedding has; a stack of matrices: orthogonal_weight_norm, stacked=True"
+        )
     return why_left
 
 

@@ -1,6 +1,8 @@
 """A hook on an optimizer that keeps |V| as it is now, so that the effective learning rate is what the schedule says."""
 
 import math
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from orthonorm._innermost_optimizer import innermost_optimizer
 from orthonorm.functional._precision import in_float64, row_norms
 from orthonorm.functional._rows import is_sharded
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
@@ -35,7 +38,8 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
     momentum included, and not with an optimizer that keeps a history of whole steps (`LBFGS`).
 
     The norms stand in the optimizer's parameter groups under the key `v_norms`, so that its `state_dict` saves them: a
-    run that loads model and optimizer goes on bit for bit, registered before or after the loading.
+    run that loads model and optimizer goes on bit for bit, registered before or after the loading. A V that is written
+    between two steps, as by `renormalize_` or by a checkpoint without norms, is kept at the norm that it has then.
 
     Args:
         optimizer: one that holds V of the model, or some of them; the others are left alone.
@@ -66,6 +70,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
             "optimizer must keep no history of whole steps, which a rescaled V would not fit; got LBFGS. Take SGD, "
             "Adam or AdamW."
         )
+    optimizer = innermost_optimizer(optimizer)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     kept = {
         id(V): _checked_norm(key, owner, V)
@@ -82,21 +87,48 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         if math.isclose(kept.get(id(V), 0.0), loaded, rel_tol=4 * torch.finfo(V.dtype).eps):
             kept[id(V)] = loaded
     written = _note(optimizer, kept)
+    seen = {id(V): V._version for _, V in _held(optimizer, model)}
 
-    def restore(*_called_with: Any) -> None:
-        kept.update({id(V): loaded for V, loaded in _noted(optimizer, written)})
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for _, module, name, owner in orthogonal_weights(model):
-            V = free_matrix(module, name)
-            if id(V) in held and V.numel():
-                # One that joined the optimizer later is kept as it is first seen with a norm that can be kept.
-                if id(V) not in kept and 0 < (norm := float(_norm(owner, V))) < math.inf:
-                    kept[id(V)] = norm
-                if id(V) in kept:
-                    _rescale(owner, V, kept[id(V)])
+    def adopt(*_called_with: Any) -> None:
+        loaded = {id(V): norm for V, norm in _noted(optimizer, written)}
+        kept.update(loaded)
+        for owner, V in _held(optimizer, model):
+            # A V that joined the optimizer, or was written since the last step (`renormalize_`, a checkpoint without
+            # norms), is kept as it is now.
+            joined_or_written = id(V) not in kept or seen.get(id(V), V._version) != V._version
+            if joined_or_written and id(V) not in loaded and 0 < (norm := float(_norm(owner, V))) < math.inf:
+                kept[id(V)] = norm
         written[:] = _note(optimizer, kept)
 
-    return optimizer.register_step_post_hook(restore)
+    def restore(*_called_with: Any) -> None:
+        for owner, V in _held(optimizer, model):
+            if id(V) in kept:
+                _rescale(owner, V, kept[id(V)])
+            seen[id(V)] = V._version
+
+    before, after = optimizer.register_step_pre_hook(adopt), optimizer.register_step_post_hook(restore)
+    return _TwoHooks(before, after)
+
+
+class _TwoHooks(RemovableHandle):
+    """A handle whose `remove()` ends two hooks."""
+
+    def __init__(self, *handles: RemovableHandle) -> None:
+        super().__init__(OrderedDict())
+        self.handles = handles
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def _held(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[OrthogonalWeightNorm, Tensor]]:
+    """Yield each V of the model that the optimizer holds."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for _, module, name, owner in orthogonal_weights(model):
+        V = free_matrix(module, name)
+        if id(V) in held and V.numel():
+            yield owner, V
 
 
 def _noted(optimizer: Optimizer, written: list[list[float]]) -> list[tuple[Tensor, float]]:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from orthonorm._innermost_optimizer import innermost_optimizer
 from orthonorm.functional._methods import relative_floor
 
 from ._inspection import LayerReport, inspect
@@ -141,7 +142,7 @@ class OrthogonalityHook:
 
     def attach(self, optimizer: Optimizer) -> RemovableHandle:
         """Call this hook after each step of the optimizer; the handle's `remove()` ends that."""
-        return optimizer.register_step_post_hook(lambda *_: self())
+        return innermost_optimizer(optimizer).register_step_post_hook(lambda *_: self())
 
 
 def _metrics(layers: tuple[LayerReport, ...]) -> dict[str, float]:

@@ -27,9 +27,10 @@ def steepest_tangent(W: Tensor, D: Tensor, noise: Tensor, tolerance: float) -> T
         tolerance: the duality gap at which a matrix is left, relative to the dual value.
 
     Returns:
-        X, tangent and of spectral norm at most 1 to rounding; NaN where D is not finite.
+        X, tangent and of spectral norm at most 1 to rounding; NaN where D or W is not finite.
     """
-    finite = torch.isfinite(D).all(-1).all(-1)[..., None, None]
+    finite = (torch.isfinite(D) & torch.isfinite(W)).all(-1).all(-1)[..., None, None]
+    W = torch.where(finite, W, 0.0)
     size = D.abs().amax((-2, -1), keepdim=True)
     D = torch.where(finite, D / size.clamp_min(torch.finfo(D.dtype).tiny), 0.0)
     C = D @ W.mT

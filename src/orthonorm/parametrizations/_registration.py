@@ -77,7 +77,8 @@ def orthogonal_weight_norm(
             equal).
         scale: None; `"learned"` for a learned factor a row that starts at 1, as in the paper; `"row_norms"` for one
             that starts at the row norms of the weight that was there, for pretrained weights; or a fixed positive
-            number. A learned one is frozen where the weight is.
+            number. A learned one is frozen where the weight is. It is a new parameter: build the optimizer after this
+            call, or add it with `add_param_group`.
         initial: what V starts as: `"orthonormal"` for `c W`, where `W` are the orthonormal rows and `c` keeps the norm
             of the weight that was there, so V has condition number 1; `"weight"` for that weight itself, as in the
             paper's experiments. A tensor that another layer shares changes for that layer too.

@@ -21,7 +21,8 @@ __all__ = ["ACTIVE", "Cache", "Owner", "close_caches", "fill", "look_up", "open_
 # - an entry holds the tensors it came from, not their ids alone, and is used for exactly these. Whatever stands in for
 #   V elsewhere (a tensor of functional_call, a wrapper of torch.func) is no Parameter, and W is computed afresh;
 # - their versions are compared at each use: a change inside is an error, since one part of the step would have seen
-#   the old weight and another the new one. Fused optimizers count no versions, so steps are watched (step_watch.py);
+#   the old weight and another the new one. Fused optimizers count no versions, so steps are watched
+#   (_optimizer_steps.py);
 # - a weight computed under no_grad, or of a frozen V, has no graph, so it is kept apart from the one with a graph;
 # - a weight computed inside a torch.func transform may be that transform's wrapper, which dies with it: not kept;
 # - the context variable is seen by the thread (or task) that entered the context only. Another thread computes for

@@ -72,6 +72,10 @@ def register_cached(model: nn.Module) -> RemovableHandle:
     A model that is compiled, or folded, runs as if it had not been registered. Activation checkpointing computes the
     weights of a segment again outside of the call, which torch refuses with an error: use one or the other.
 
+    The weights of a call are one graph. Sum several losses before the backward pass, or pass `retain_graph=True`. A
+    layer that the call computes and the loss does not use gets a gradient of zero instead of None, so momentum and
+    weight decay still move its parameters. Register the parts that have losses of their own, each by itself, instead.
+
     Args:
         model: a module with orthogonal weights, the one that is called.
 

@@ -65,6 +65,7 @@ def _waits(node: Any) -> bool:
     if node is None:
         return False
     try:
-        return len(node.saved_tensors) > 0
+        # Not `saved_tensors`, which unpacks: non-reentrant activation checkpointing would compute a forward again.
+        return len(node._raw_saved_tensors) > 0
     except RuntimeError:  # released by a backward
         return False

@@ -2,5 +2,7 @@
 
 from orthonorm.cli import main
 
+__all__ = ()
+
 if __name__ == "__main__":
     main()

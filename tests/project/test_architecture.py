@@ -51,6 +51,18 @@ LIBRARY: dict[str, set[str]] = {
         "_nearest_name",
         "_text_table",
     },
+    "__main__": {
+        "cli",
+        "functional",
+        "parametrizations",
+        "convert",
+        "diagnostics",
+        "distributed",
+        "optim",
+        "_max_min",
+        "_nearest_name",
+        "_text_table",
+    },
     "__init__": {
         "functional",
         "parametrizations",

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from orthonorm._innermost_optimizer import innermost_optimizer
 from orthonorm.functional._precision import in_float64, row_norms
 from orthonorm.functional._rows import is_sharded
 from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
+
+from ._innermost_optimizer import innermost_optimizer
 
 __all__ = ["register_norm_keeping"]
 
@@ -63,14 +64,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         >>> print(f"{on.inspect(model).layers[0].v_norm:.4f}")
         1.0000
     """
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise TypeError(
-            "optimizer must keep no history of whole steps, which a rescaled V would not fit; got LBFGS. Take SGD, "
-            "Adam or AdamW."
-        )
-    optimizer = innermost_optimizer(optimizer)
+    optimizer = _checked_optimizer(optimizer)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     kept = {
         id(V): _checked_norm(key, owner, V)
@@ -108,6 +102,18 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
 
     before, after = optimizer.register_step_pre_hook(adopt), optimizer.register_step_post_hook(restore)
     return _TwoHooks(before, after)
+
+
+def _checked_optimizer(optimizer: Optimizer) -> Optimizer:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"optimizer must be a torch.optim.Optimizer; got {type(optimizer).__name__}.")
+    optimizer = innermost_optimizer(optimizer)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError(
+            "optimizer must keep no history of whole steps, which a rescaled V would not fit; got LBFGS. Take SGD, "
+            "Adam or AdamW."
+        )
+    return optimizer
 
 
 class _TwoHooks(RemovableHandle):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from orthonorm._innermost_optimizer import innermost_optimizer
+from orthonorm.convert._innermost_optimizer import innermost_optimizer
 from orthonorm.functional._methods import relative_floor
 
 from ._inspection import LayerReport, inspect

@@ -277,14 +277,8 @@ _ENTRIES = (
         _euclidean,
         partial(_error_of_rows, centred=False),
     ),
-    Method(
-        "OLM_var",
-        "P_var = Lambda^{-1/2} D^T, groups as OLM's",
-        "paper",
-        _olm_var,
-        _euclidean,
-        partial(_error_of_rows, centred=True),
-    ),
+    Method("OLM_var", "P_var = Lambda^{-1/2} D^T, groups as OLM's", "paper", _olm_var, _euclidean,
+           partial(_error_of_rows, centred=True)),
     *map(_replacing, REPLACEMENTS.values()),
     Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
     Method(

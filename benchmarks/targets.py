@@ -139,15 +139,15 @@ _WHAT_EXPLAINS_A_MISS = (
     "The last column is what the figure would be if nothing were computed but five matrix products of each weight's "
     "size and the eigendecompositions of the small matrices. Where it is above what was asked, no way by "
     "eigendecompositions reaches the target on this machine. Where it is below, the rest is the other small products "
-    "and the operator calls.",
+    "and the [operator calls](counts.md).",
     "",
     "## What was tried",
     "",
     "- **Matrix products instead of eigendecompositions**, which is what accelerators get: the rows `newton` of [the "
     "transformation](transform.md) and of [the roots](roots.md).",
-    "- **Half of the eigendecompositions in each of two threads**: [the roots](roots.md). torch decomposes the "
-    "matrices of a batch one after the other. Threads of Python share the work, but the idle threads of the matrix "
-    "product before them keep the cores busy.",
+    "- **Half of the eigendecompositions in each of two threads**: [the roots](roots.md), where torch decomposes the "
+    "matrices of a batch one after the other. Two cores do not halve the time, since the idle threads of the matrix "
+    "product before keep them busy, and small batches gain nothing. So it was not taken.",
     "- **One thread**: [the transformation](one-thread/transform.md).",
 )
 

@@ -67,7 +67,7 @@ NUMBERS = {
     "headline": 30 + 9 * 10,
     "headline-avx2": 10 * 10,
     "ablation-mlp-5k": 5 * 11 * 5,
-    "ablation-adam-5k": 5 * 3 * 5,
+    "ablation-adam-5k": 5 * 5 * 6,
     "ablation-vgg-5k": 5 * 10 * 9,
     "ablation-rows-5k": 5 * 3 * 5,
     "pie-tune": 11 * 5 + 5 * 5 + 5 * 4,

@@ -15,7 +15,7 @@ Factor = tuple[str, dict[str, Scalar]]
 
 # Some of them ran by one seed, so that no best is at an edge.
 MLP_RATES = (0.1, 0.3, 1.0, 0.03, 3.0)
-ADAM_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
+ADAM_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 VGG_RATES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 ROWS_RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
 
@@ -47,11 +47,12 @@ def ablation_mlp_5k() -> list[Run]:
 
 
 def ablation_adam_5k() -> list[Run]:
-    """How V starts and whether its norm is kept, with Adam."""
+    """How V starts and whether its norm is kept, with Adam, beside free weights."""
+    free: tuple[Factor, ...] = (("plain-he", {}), ("plain-orthogonal", {}))
     return [
         dataclasses.replace(deep_run("ablation-adam-5k", method, lr, seed, arguments), optimizer="adam")
         for seed in FIVE
-        for method, arguments in PARAMETER
+        for method, arguments in (*PARAMETER, *free)
         for lr in ADAM_RATES
     ]
 

@@ -55,7 +55,9 @@ COMPARED = {
         f"{_ONE_CHOICE}, and the last ones are other ways to orthogonal weights.",
     ),
     "ablation-adam-5k": Compared(
-        "one choice at a time with Adam, 8 hidden layers of 100 ReLU units", ("orthonorm",), f"{_ONE_CHOICE}."
+        "one choice at a time with Adam, 8 hidden layers of 100 ReLU units",
+        ("orthonorm",),
+        f"{_ONE_CHOICE}, and the last ones are free weights.",
     ),
     "ablation-vgg-5k": Compared(
         "one choice at a time, VGG-style network at a quarter of its width",

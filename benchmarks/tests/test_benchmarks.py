@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -144,7 +145,7 @@ def test_the_optimizers_are_compared_on_the_manifold_and_with_the_first_of_their
 
 
 def test_what_the_products_and_roots_take_is_of_the_groups_of_every_orthogonal_weight():
-    model = on.orthogonalize_(TINY.make(), on.OrthogonalConfig(group_size=3))
+    model: Any = on.orthogonalize_(TINY.make(), on.OrthogonalConfig(group_size=3))
     # 8 rows of 12 and 8 of 8 (the last layer stays free) in groups of 3, 3 and 2.
     found = [tuple(X.shape) for module in model.modules() for X in steps._groups(module)]
     assert found == [(2, 3, 12), (1, 2, 12), (2, 3, 8), (1, 2, 8)]

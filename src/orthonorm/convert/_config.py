@@ -18,6 +18,10 @@ __all__ = ["OLMConfig", "OrthogonalConfig"]
 class OrthogonalConfig(Options):
     """How `orthogonalize_` treats every layer that it meets.
 
+    Choose it for one orthonormal group a layer, with a scale where nothing else rescales the signal, and with
+    `scale="row_norms"` for a pretrained network. Choose `OLMConfig` for a CNN without normalization layers, and to
+    follow the paper.
+
     Recurrent weights `weight_hh` are uncentred and have one group a gate, whatever `group_size` and `center` are.
 
     Args:
@@ -66,7 +70,8 @@ class OrthogonalConfig(Options):
 class OLMConfig(OrthogonalConfig):
     """The paper's orthogonal linear module: `OrthogonalConfig` with its choices for defaults.
 
-    Rows are centred, groups hold 64 rows, and V starts as the weight that was there.
+    Rows are centred, groups hold 64 rows, and V starts as the weight that was there. Its condition number is above 1
+    then, so that W moves faster at first than the effective learning rate of `inspect` says.
 
     Args:
         group_size, center, grouping, tall, scale, initial, blocks, method, precision: as in `OrthogonalConfig`.

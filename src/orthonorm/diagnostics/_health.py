@@ -74,6 +74,9 @@ def weight_problems(model: nn.Module) -> list[str]:
     Args:
         model: a module with orthogonal weights.
 
+    Returns:
+        A text for each problem, which names the weight and the cure; an empty list for a healthy model.
+
     Raises:
         TypeError, ValueError: as `inspect`.
 

@@ -142,7 +142,7 @@ def inspect(model: nn.Module) -> Inspection:
         model: a module with orthogonal weights.
 
     Returns:
-        The reports, which print as a table.
+        `Inspection`, whose `layers` hold a `LayerReport` for each weight, and which prints as a table.
 
     Raises:
         TypeError: if `model` is not a module.

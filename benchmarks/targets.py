@@ -149,10 +149,11 @@ _WHAT_EXPLAINS_A_MISS = (
     "matrices of a batch one after the other. Two cores do not halve the time, since the idle threads of the matrix "
     "product before keep them busy, and small batches gain nothing. So it was not taken.",
     "- **One thread**: [the transformation](one-thread/transform.md).",
-    "- **One node for all weights**: [the operator calls](counts.md). ResNet-50 has rows of many lengths, and each length "
-    "takes products of its own, so that its calls fall less than those of the MLP.",
+    "- **One node for all weights**: [the operator calls](counts.md). ResNet-50 has rows of many lengths, and each "
+    "length takes products of its own, so that its calls fall less than those of the MLP.",
     "",
-    "The demo's network is an MLP of the same width as the one of the steps, on one thread. Its ratio has the same cause.",
+    "The demo's network is an MLP of the same width as the one of the steps, on one thread. Its ratio has the same "
+    "cause.",
 )
 
 

@@ -19,7 +19,7 @@ def test_the_overview_counts_what_is_recorded(tmp_path: Path):
     rows = {row[0]: row[1:] for row in overview(tmp_path)}
     assert rows["orthonorm-paper run vgg"] == (
         "cifar10, cifar100",
-        "0 of 80",
+        "0 of 90",
         "Table 1, Figure 5: VGG-style network on CIFAR-10 and CIFAR-100",
     )
     # A record of a run that the experiment has not is none of its own.
@@ -33,12 +33,12 @@ def test_a_summary_has_a_row_a_method_and_says_the_budget(tmp_path: Path):
     line, columns, rest = fold(ONE, rows)
     assert columns == ["method"]
     assert rest == [["plain"], ["WN"], ["OLM"], ["OLM-L1"], ["OLM-scale"]]
-    assert "learning rates: 0.02, 0.05, 0.1, 0.2; budget: 2 epochs, batch 32, 5 seeds; recorded: 0 of 20" in line
+    assert "learning rates: 0.05, 0.1, 0.2, 0.5, 1; budget: 2 epochs, batch 32, 5 seeds; recorded: 0 of 25" in line
 
 
 def test_a_heading_says_where_the_rates_come_from():
     text = "\n".join(heading(EXPERIMENTS["vgg"], EXPERIMENTS["vgg"].runs()))
-    assert "80 runs, each at one of the learning rates below" in text
+    assert "90 runs, each at one of the learning rates below" in text
     assert "`orthonorm-paper run vgg-tune`" in text
     assert "momentum 0.9 (Nesterov), momentum from zero when the learning rate changes, weight decay 0.0005" in text
 

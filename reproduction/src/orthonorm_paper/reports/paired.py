@@ -178,6 +178,11 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
     axis.set(xlabel="learning rate", ylabel="test error, %", xscale="log")
     if not any(record.final(_FIELD) > 0 for record in records):
         axis.set_yscale("linear")  # a logarithmic one has no range where every error is 0
+    errors = {record.final(_FIELD) for record in records if math.isfinite(record.final(_FIELD))}
+    # A single value leaves matplotlib no range.
+    for values, limit in (({record.run.lr for record in records}, axis.set_xlim), (errors, axis.set_ylim)):
+        if len(values) == 1 and (value := values.pop()) > 0:
+            limit(value / 2, value * 2)
     for number, (label, own) in enumerate(_tried(records).items()):
         own = sorted(own, key=lambda cell: cell.run.lr)
         means = [cell.mean(_FIELD) if not cell.diverged else math.nan for cell in own]

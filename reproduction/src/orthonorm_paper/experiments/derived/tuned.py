@@ -80,7 +80,7 @@ def count(entry: Experiment, runs: Collection[Run]) -> int:
     Examples:
         >>> vgg = experiment("vgg")
         >>> count(vgg, vgg.runs()), len(vgg.runs())
-        (80, 240)
+        (90, 270)
     """
     return len({(_key(run), run.seed) for run in runs}) if entry.rates_from else len(runs)
 

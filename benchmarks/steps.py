@@ -15,6 +15,7 @@ from orthonorm.parametrizations import register_cached
 from .networks import Network, available
 from .peers import EighAutograd
 from .timing import interleaved_medians, machine
+from .transform import products_and_roots
 
 __all__ = ["bench_steps"]
 
@@ -40,7 +41,7 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
     steps: dict[str, Callable[[], object]] = {
         name: _step(model.to(device), network, device) for name, model in models.items()
     }
-    steps["alone"] = _products_and_roots(models["orthonorm"])
+    steps["alone"] = products_and_roots([X for module in models["orthonorm"].modules() for X in _groups(module)])
     medians = interleaved_medians(steps, device=device, rounds=min(rounds, network.rounds), warmup=1)
     return [
         {
@@ -53,24 +54,6 @@ def _rows(label: str, network: Network, device: torch.device, rounds: int) -> li
         }
         for (name, model) in models.items()
     ]
-
-
-def _products_and_roots(model: nn.Module) -> Callable[[], None]:
-    """Return what no way by eigendecompositions can do without: five products of each weight's size, and the roots."""
-    stacks = [stack for module in model.modules() for stack in _groups(module)]
-    Ps = [torch.empty(len(X), X.shape[1], X.shape[1], device=X.device).normal_() for X in stacks]
-    sizes = {X.shape[1] for X in stacks}
-
-    def run() -> None:
-        grams = [torch.bmm(X, X.mT) for X in stacks]
-        for size in sizes:
-            torch.linalg.eigh(torch.cat([S for S in grams if S.shape[1] == size]))
-        for X, P in zip(stacks, Ps, strict=True):
-            torch.bmm(X, X.mT)
-            for _ in range(3):
-                torch.bmm(P, X)
-
-    return run
 
 
 def _groups(module: nn.Module) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """The transformation alone, forward plus backward, against its floor and its peers, with the accuracy of each."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from orthonorm.layers import OrthogonalLinear
 from .peers import eigh_autograd, newton_autograd, peer_layers, svd_loop
 from .timing import interleaved_medians, machine, product_rate
 
-__all__ = ["SHAPES", "bench_peers", "bench_transform", "spectrum_matrix"]
+__all__ = ["SHAPES", "bench_peers", "bench_transform", "products_and_roots", "spectrum_matrix"]
 
 # Rows, their length, and rows a group.
 SHAPES = {
@@ -77,7 +77,7 @@ def _shape_rows(
     G = torch.randn(n, d, device=device)
     product, operations = product_rate(device)
     runs = {name: (lambda path=path: torch.autograd.grad(path(V), V, G)) for name, path in paths.items()}
-    least = _products_and_roots(n // group, group, d, device)
+    least = products_and_roots([torch.randn(n // group, group, d, device=device)])
     medians = interleaved_medians({"product": product, "least": least, **runs}, device=device, rounds=rounds)
     floor = 10.0 * n * group * d * medians["product"] / operations
     sizes = group_sizes(n, d, group_size=group)
@@ -102,17 +102,21 @@ def _shape_rows(
     ]
 
 
-def _products_and_roots(count: int, n: int, d: int, device: torch.device) -> Callable[[], object]:
-    """Return what one pass cannot do without: five products of the weight's size, and the roots."""
-    X = torch.randn(count, n, d, device=device)
-    P, method = torch.randn(count, n, n, device=device), choose_method("auto", device)
+def products_and_roots(stacks: Sequence[Tensor]) -> Callable[[], None]:
+    """Return what one pass cannot do without: five products of each batch's size, and the roots of one size at once."""
+    device = stacks[0].device
+    Ps = [torch.randn(len(X), X.shape[1], X.shape[1], device=device) for X in stacks]
+    sizes, method = {X.shape[1] for X in stacks}, choose_method("auto", device)
     decompose = torch.linalg.eigh if method == "eigh" else METHODS[method].root
 
     def run() -> None:
-        decompose(torch.bmm(X, X.mT))
-        torch.bmm(X, X.mT)
-        for _ in range(3):
-            torch.bmm(P, X)
+        grams = [torch.bmm(X, X.mT) for X in stacks]
+        for size in sizes:
+            decompose(torch.cat([S for S in grams if S.shape[1] == size]))
+        for X, P in zip(stacks, Ps, strict=True):
+            torch.bmm(X, X.mT)
+            for _ in range(3):
+                torch.bmm(P, X)
 
     return run
 
@@ -139,7 +143,7 @@ def _peer_rows(shape: tuple[int, int], device: torch.device, rounds: int) -> lis
     for name, (layer, _) in layers.items():
         layer.to(device)
         runs[name] = lambda layer=layer: torch.autograd.grad(_weight(layer), list(layer.parameters()), G)
-    alone = _products_and_roots(1, n, d, device)
+    alone = products_and_roots([torch.randn(1, n, d, device=device)])
     medians = interleaved_medians({"alone": alone, **runs}, device=device, rounds=rounds)
     return [
         {

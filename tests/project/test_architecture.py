@@ -51,18 +51,6 @@ LIBRARY: dict[str, set[str]] = {
         "_nearest_name",
         "_text_table",
     },
-    "__main__": {
-        "cli",
-        "functional",
-        "parametrizations",
-        "convert",
-        "diagnostics",
-        "distributed",
-        "optim",
-        "_max_min",
-        "_nearest_name",
-        "_text_table",
-    },
     "__init__": {
         "functional",
         "parametrizations",
@@ -75,6 +63,7 @@ LIBRARY: dict[str, set[str]] = {
         "_text_table",
     },
 }  # fmt: skip
+LIBRARY["__main__"] = {"cli", *LIBRARY["cli"]}
 
 # The parts of the reproduction, and which of each other they may reach, directly or through any module between them.
 # A report needs records only, and those hold the run that they are of.

@@ -187,7 +187,7 @@ WRONG: list[tuple[str, list[str], str]] = [
         ["run", "vgg"],
         "vgg takes its learning rates from vgg-tune: no rate to select: 54 runs are missing: OLM-L2-vgg",
     ),
-    ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is at hand"),
+    ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is available"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.1, 0.5"),
     ("device", ["run", "demo", "--device", "tpu"], "device should be 'auto', 'cpu' or 'cuda'; got 'tpu'"),
     ("jobs", ["run", "demo", "--jobs", "0"], "jobs must be at least 1; got 0"),

@@ -17,8 +17,8 @@ __all__ = ["StiefelSGD"]
 class StiefelSGD(MomentumOptimizer):
     r"""SGD that keeps `W W^T = I`, beside ordinary SGD for the other parameters.
 
-    Use it for plain weights that must stay orthonormal. The default metric and retraction suit most of them; lower the
-    learning rate during training, as with a schedule of `torch.optim.lr_scheduler`.
+    Use it for plain weights that must stay orthonormal, with a learning rate that falls during training, as by a
+    schedule of `torch.optim.lr_scheduler`.
 
     For a weight on the manifold with gradient `G`, learning rate `eta` and momentum `mu`:
 

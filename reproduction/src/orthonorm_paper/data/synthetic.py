@@ -1,4 +1,4 @@
-"""Synthetic data sets in the shapes of the real ones, for trials where no real data is at hand.
+"""Synthetic data sets in the shapes of the real ones, for trials where no real data is available.
 
 They show that a network trains and how fast; an error measured on them says nothing of the paper.
 """

@@ -1,4 +1,4 @@
-"""`NAME-synthetic`: an experiment of the paper on synthetic data, small enough to try where no real data is at hand."""
+"""`NAME-synthetic`: an experiment of the paper on synthetic data, small enough to try without real data."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def synthetic_of(entry: Experiment) -> Experiment:
     Of ``cost`` the networks keep their size: what they cost is the question, and does not depend on the images.
 
     Raises:
-        UserError: it is not at the paper's size, and thus runs on data that is at hand.
+        UserError: it is not at the paper's size, and thus runs on data that is available.
     """
     if entry.size != "full":
         raise UserError(
-            f"{entry.name} has no synthetic variant: its data is at hand, run `orthonorm-paper run {entry.name}`"
+            f"{entry.name} has no synthetic variant: its data is available, run `orthonorm-paper run {entry.name}`"
         )
     name = f"{entry.name}-synthetic"
     networks = "networks of the paper's size" if entry.name == "cost" else "small networks"

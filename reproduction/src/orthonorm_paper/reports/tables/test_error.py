@@ -66,7 +66,7 @@ def _paper_column(placed: Placed, key: str) -> tuple[str, str] | None:
         return ("the paper says", "") if any(row.says for row in layout.rows) else None
     if placed.variant == FULL:
         return (f"{layout.columns[key]}, the paper", key) if key in keys else None
-    # Another data set or budget: the paper's value is told, and told apart.
+    # Another data set or budget: the paper's value is printed and marked as such.
     told = key if key in keys else keys[0]
     where = f"{layout.columns[told]} on {layout.dataset}" if layout.dataset else f"on {layout.columns[told]}"
     return (f"the paper, {where}, full budget", told)

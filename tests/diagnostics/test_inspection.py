@@ -331,3 +331,29 @@ def test_the_first_step_of_adam_moves_an_entry_by_the_effective_learning_rate():
     nn.functional.cross_entropy(model(torch.randn(128, 64)), torch.arange(128) % 2).backward()
     optimizer.step()
     assert float((layer.weight.detach() - before).square().mean().sqrt()) == pytest.approx(0.00165, abs=0.0001)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.414])
+def test_a_step_of_sgd_moves_the_weight_by_the_square_of_its_scale(scale: float):
+    torch.manual_seed(0)
+    layer = on.orthogonal_weight_norm(nn.Linear(64, 32).double(), scale=scale)
+    size, x, before = on.inspect(layer).layers[0].v_norm, torch.randn(128, 64).double(), weight(layer).detach().clone()
+    with on.cached(layer):
+        (G,) = torch.autograd.grad(layer(x).square().mean(), weight(layer))
+    layer(x).square().mean().backward()
+    torch.optim.SGD([free(layer)], lr=1e-6).step()
+    # V is a multiple of W, so that W moves along the part of the gradient that is tangent to the manifold.
+    tangent = G - (G @ before.T + before @ G.T) @ before / (2 * scale**2)
+    expected = -1e-6 * scale**2 / size**2 * tangent
+    torch.testing.assert_close(weight(layer).detach() - before, expected, rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.414, "row_norms"])
+def test_the_first_step_of_adam_moves_the_weight_in_proportion_to_its_scale(scale: Any):
+    torch.manual_seed(0)
+    layer = on.orthogonal_weight_norm(nn.Linear(64, 32), scale=scale)
+    size, before = on.inspect(layer).layers[0].v_norm, weight(layer).detach().clone()
+    layer(torch.randn(128, 64)).square().mean().backward()
+    torch.optim.Adam([free(layer)], lr=1e-3).step()
+    moved = (weight(layer).detach() - before).square().mean().sqrt()
+    assert float(moved) == pytest.approx(1e-3 if scale == "row_norms" else 1e-3 * scale / size, rel=0.1)

@@ -27,8 +27,6 @@ def nearest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
         'group_size'
         >>> nearest_name("wd", ["lr", "weight_decay"])
         'weight_decay'
-
-    Source: `difflib`, of Python's standard library.
     """
     known = list(known)
     part = [other for other in known if len(name) >= 5 and name in other]
@@ -52,8 +50,6 @@ def refusing_unknown_options(cls: type[T]) -> type[T]:
         Traceback (most recent call last):
         ...
         TypeError: Config has no option 'groups'; did you mean 'group_size'? Its options are group_size.
-
-    Source: Python names the unknown argument alone, until its version 3.13.
     """
     make = cls.__init__
     options = list(signature(make).parameters)[1:]

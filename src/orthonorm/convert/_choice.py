@@ -62,6 +62,9 @@ def default_filter(model: nn.Module) -> Filter:
     Args:
         model: the whole model, which names its output layers.
 
+    Returns:
+        A function of a module and its fully qualified name: True where `orthogonalize_` converts the module.
+
     Examples:
         >>> from torch import nn
         >>> import orthonorm as on

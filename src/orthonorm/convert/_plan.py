@@ -106,8 +106,8 @@ class ConversionPlan:
             else f"{len(self.converted)} of {len(self.weights)} weights are converted, "
             f"{entries:,} of {total:,} entries ({floor(1000 * entries / max(total, 1)) / 10}%).",
             *([f"{len(self.orthogonal)} are orthogonal already."] if self.orthogonal else []),
-            f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
-            "batch size.",
+            f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step. A forward pass "
+            f"takes {_million(self.forward_operations) or '0'} in these layers for each sample, token or output pixel.",
         ]
         if any(weight.layer.endswith("Cell") for weight in (*self.converted, *self.orthogonal)):
             below.append("A recurrent cell computes its weight at every call: unroll it inside orthonorm.cached.")

@@ -56,8 +56,6 @@ def weight_metrics(model: nn.Module) -> dict[str, float]:
         >>> import torch, orthonorm as on
         >>> list(on.weight_metrics(torch.nn.Sequential(on.OrthogonalLinear(8, 4))))
         ['orthogonality_error/0.weight', 'condition_number/0.weight', 'v_norm/0.weight', 'w_norm/0.weight']
-
-    Source: the quantities of `inspect`.
     """
     return _metrics(inspect(model).layers)
 
@@ -113,8 +111,6 @@ class OrthogonalityHook:
         >>> optimizer.step()
         >>> seen
         ['orthogonality_error/weight', 'condition_number/weight', 'v_norm/weight', 'w_norm/weight']
-
-    Source: `weight_metrics` and `weight_problems`.
     """
 
     def __init__(

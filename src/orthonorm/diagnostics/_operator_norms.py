@@ -46,11 +46,12 @@ def operator_norms(
 ) -> list[LayerOperator]:
     r"""Return the norm of every Linear and convolution of a model as an operator: $\max |A x| / |x|$, without the bias.
 
-    Rows of a kernel that are orthonormal make a Linear layer an operator of norm 1 (`k` groups of them one of a norm of
-    up to the square root of `k`), and a convolution only where its windows do not overlap: otherwise its norm lies
-    between 1 and the square root of the number of windows that see a point. Exact by SVD for Linear and by FFT for a
-    circular padding that keeps the size; for zero padding, and for transposed convolutions, power iteration from below
-    and a certain bound from above.
+    A Linear layer with orthonormal rows has norm 1, and with `k` groups of them at most the square root of `k`. A
+    convolution with an orthonormal kernel has norm 1 only where its windows do not overlap. Otherwise the norm lies
+    between 1 and the square root of the number of windows that see a point.
+
+    The norm is exact for Linear (by SVD) and for a circular padding that keeps the size (by FFT). For zero padding and
+    transposed convolutions, power iteration gives a lower bound, and a circular padding an upper one.
 
     Args:
         model: any module that takes `inputs`; it is run once in evaluation mode, to see the sizes, and uncompiled.
@@ -71,8 +72,6 @@ def operator_norms(
         >>> found = on.operator_norms(layer, torch.zeros(1, 8, 6, 6))[0]
         >>> found.how, 1 < found.upper < 3
         ('fft', True)
-
-    Source: `orthonorm.functional.norms._convolution_norms`.
     """
     with as_written(model) as model, evaluating(model):
         calls = _first_calls(model, inputs)

@@ -112,8 +112,6 @@ def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: flo
         >>> from orthonorm.distributed import plan
         >>> plan(torch.nn.Sequential(on.OrthogonalLinear(64, 32, group_size=8)), ranks=4).share
         1.0
-
-    Source: the plan is the one that `divide_` and `shard_` follow.
     """
     found = {
         id(free_matrix(module, name)): (key, owner, free_matrix(module, name))

@@ -85,7 +85,5 @@ def operations(size: int, d: int) -> int:
     Examples:
         >>> operations(64, 576)
         29884416
-
-    Source: the products of Note [the adjoint of the transformation].
     """
     return 10 * size * size * d + 24 * size**3

@@ -24,8 +24,6 @@ class OrthogonalityCallback(Callback):
         >>> from orthonorm.integrations.lightning import OrthogonalityCallback
         >>> OrthogonalityCallback(every=50).every
         50
-
-    Source: `orthonorm.OrthogonalityHook`, for `lightning.pytorch.Trainer(callbacks=[...])`.
     """
 
     def __init__(self, every: int = 100) -> None:

@@ -102,8 +102,6 @@ def lipschitz_bound(
         >>> found = on.lipschitz_bound(model)
         >>> round(found.bound, 5), [row.kind for row in found.layers]
         (1.1289, ['OrthogonalLinear', 'GELU', 'OrthogonalLinear'])
-
-    Source: the constant of a composition is at most the product of the constants.
     """
     with as_written(model) as model, evaluating(model), torch.no_grad():
         declared = dict(constants or {})

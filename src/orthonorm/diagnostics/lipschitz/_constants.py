@@ -79,8 +79,6 @@ def lipschitz_constant(module: nn.Module) -> float | None:
         >>> from torch import nn
         >>> lipschitz_constant(nn.LeakyReLU(3.0)), lipschitz_constant(nn.Hardswish()), lipschitz_constant(nn.GLU())
         (3.0, 1.5, None)
-
-    Source: the derivatives of the formulas in torch's documentation.
     """
     for kind, constant in _CONSTANTS.items():
         if type(module).forward is kind.forward:

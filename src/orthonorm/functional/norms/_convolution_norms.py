@@ -105,7 +105,8 @@ def zero_padded_bound(
         groups: the convolution's own groups.
 
     Returns:
-        The bound. It is certain up to the round-off of a float64 decomposition.
+        The bound. The zero-padded operator is a submatrix of the circular one (Note [zero padding]), so the bound is
+        certain up to the round-off of a float64 decomposition.
 
     Raises:
         ValueError: if the numbers of dimensions differ.
@@ -114,8 +115,6 @@ def zero_padded_bound(
         >>> import torch
         >>> zero_padded_bound(torch.ones(1, 1, 3), [8])
         3.0
-
-    Source: the zero-padded operator is a submatrix of the circular one (Note [zero padding]).
     """
     sizes, strides, dilations = _spatial(weight, size, stride, dilation)
     circle = [
@@ -132,11 +131,11 @@ def linear_map_norm(
 
     $$x \leftarrow A^T A x / |A^T A x|, \qquad \|A\| \ge |A x| / |x|$$
 
-    The start is a fixed pseudo-random vector: the global random state is neither used nor changed.
+    The initial vector is pseudo-random and fixed: the global random state is neither used nor changed.
 
     Args:
         apply: a linear map, without a constant term, that autograd can differentiate.
-        example: a tensor of the shape, type and device of its input; the values do not matter.
+        example: a tensor of the shape, dtype and device of its input; the values do not matter.
         iterations: number of steps.
 
     Returns:
@@ -150,8 +149,6 @@ def linear_map_norm(
         >>> A = torch.diag(torch.tensor([3.0, 1.0]))
         >>> round(linear_map_norm(lambda x: A @ x, torch.zeros(2)), 5)
         3.0
-
-    Source: power iteration on A^T A.
     """
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1; got {iterations}.")

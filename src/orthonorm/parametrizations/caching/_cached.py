@@ -51,8 +51,6 @@ def cached(model: nn.Module) -> Iterator[None]:
         >>> with on.cached(layer):
         ...     layer.weight is layer.weight
         True
-
-    Source: the interface follows `torch.nn.utils.parametrize.cached`, which neither knows threads nor changes.
     """
     owners = _weights_to_keep(model)
     cache = Cache({id(owner): name for name, owner, _ in owners})
@@ -93,8 +91,6 @@ def register_cached(model: nn.Module) -> RemovableHandle:
         >>> model(torch.zeros(1, 8)).shape
         torch.Size([1, 2])
         >>> handle.remove()
-
-    Source: the name follows torch's `register_forward_hook`.
     """
     _weights_to_keep(model)
     watch_steps()

@@ -79,11 +79,6 @@ class ConversionPlan:
         """Operations of the transformation in each training step, forward and backward, whatever the batch size."""
         return sum(weight.operations for weight in self.weights)
 
-    @property
-    def forward_operations(self) -> int:
-        """Operations with the orthogonal weights in a forward pass: for each sample, token or output pixel."""
-        return 2 * sum(weight.numel for weight in (*self.converted, *self.orthogonal))
-
     def entries(self, decision: Decision | None = None) -> int:
         """Return the number of entries of the weights with one decision, or of all: a tied tensor counts once."""
         chosen = self.weights if decision is None else self._decided(decision)
@@ -106,8 +101,8 @@ class ConversionPlan:
             else f"{len(self.converted)} of {len(self.weights)} weights are converted, "
             f"{entries:,} of {total:,} entries ({floor(1000 * entries / max(total, 1)) / 10}%).",
             *([f"{len(self.orthogonal)} are orthogonal already."] if self.orthogonal else []),
-            f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step. A forward pass "
-            f"takes {_million(self.forward_operations) or '0'} in these layers for each sample, token or output pixel.",
+            f"The transformation takes {_million(self.operations) or '0'} Mflop in each training step, whatever the "
+            "batch size.",
         ]
         if any(weight.layer.endswith("Cell") for weight in (*self.converted, *self.orthogonal)):
             below.append("A recurrent cell computes its weight at every call: unroll it inside orthonorm.cached.")

@@ -21,7 +21,7 @@ RESULT = re.compile(r"\d+\.\d+ ± \d+\.\d+")
 def test_a_result_on_a_page_is_in_a_report():
     reported = set(RESULT.findall("\n".join(report.read_text() for report in REPORTS)))
     quoted = {page.name: set(RESULT.findall(page.read_text())) for page in PAGES}
-    assert quoted["README.md"]
+    assert quoted["evidence.md"]
     assert {name: found - reported for name, found in quoted.items() if not found <= reported} == {}
 
 
@@ -36,15 +36,21 @@ def test_a_marked_number_is_that_of_the_records(page: Path):
     assert filled(text) == text
 
 
+@pytest.mark.parametrize("page", MARKED, ids=[str(page.relative_to(ROOT)) for page in MARKED])
+def test_no_marker_opens_a_line(page: Path):
+    # In Markdown a comment at the start of a line ends the paragraph above it.
+    assert re.findall(r"^ *<!--=.*", page.read_text(), re.MULTILINE) == []
+
+
 def test_every_name_of_a_number_is_in_readme():
     names = re.findall(r"<!--([\w-]+)-->", (ROOT / "README.md").read_text())
     assert sorted(names) == sorted(NAMES)
 
 
 def test_a_number_before_a_short_marker_is_filled_with_its_spread():
-    text = "error 9.99 ± 9.99<!--vgg-->% and 0.0 (0.0 to 0.0)<!--vgg-gain--> points"
-    expected = "error <!--= test_error vgg-5k OLM@* -->9.99 ± 9.99<!--/-->% and "
-    expected += "<!--= test_error vgg-5k OLM@*..plain-he@* -->0.0 (0.0 to 0.0)<!--/--> points"
+    text = "error 9.99 ± 9.99<!--vgg-->% against 9.9<!--vgg-he-->%"
+    expected = "error <!--= test_error vgg-5k OLM@* -->9.99 ± 9.99<!--/-->% "
+    expected += "against <!--= test_error vgg-5k plain-he@* -->9.9<!--/-->%"
     assert re.sub("<!--.*?-->", "", filled(text)) == re.sub("<!--.*?-->", "", filled(expected))
     assert filled(text) != text
 

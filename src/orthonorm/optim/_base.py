@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 
 from orthonorm._nearest_name import nearest_name
 from orthonorm.functional._groups import check_group_arguments
+from orthonorm.functional._matmul_precision import full_float32
 from orthonorm.functional._precision import without_autocast
 from orthonorm.functional.stiefel._retractions import check_pair
 
 from ._blocks import Blocks, batches, grad_of
 from ._initial_projection import check_weight, put_on_manifold
-from ._matmul_precision import full_float32
 
 __all__ = ["Params", "StiefelOptimizer", "check_number"]
 

@@ -19,7 +19,7 @@ from ._collectives import Collective, all_to_all, average_gradient
 from ._divide import BUCKET_MIB, check_bucket
 from ._exchange import DividedWeightNorm, Exchange, Member, Precision, install
 from ._row_transfers import Moves, where_most_rows_are
-from ._shared_weights import check_group, check_same_everywhere, describe, find_members, has_plain_rows
+from ._shared_weights import NONE_TO_SHARD, check_group, check_same_everywhere, describe, find_members, has_plain_rows
 
 __all__ = ["shard_", "sharded_params"]
 
@@ -83,10 +83,7 @@ def shard_(
     group = check_group("shard_", mesh.get_group())
     members = [member for member in find_members(model, "shard_") if all(map(has_plain_rows, member.owners))]
     if not members:
-        raise ValueError(
-            "no orthogonal weight of this model can be sharded on rows: transposed convolutions, stacks and embeddings "
-            "with a padding row keep theirs elsewhere. Leave the model to fully_shard alone."
-        )
+        raise ValueError(NONE_TO_SHARD)
     weights = [describe(member.key, member.owners[0], member.V) for member in members]
     check_same_everywhere(weights, group, members[0].V.device)
     ranks = dist.get_world_size(group)

@@ -14,7 +14,20 @@ from ._collectives import Collective
 from ._exchange import DividedWeightNorm, Member
 from ._row_groups import GroupedWeight
 
-__all__ = ["check_group", "check_same_everywhere", "describe", "find_members", "has_plain_rows", "refuse_columns"]
+__all__ = [
+    "NONE_TO_SHARD",
+    "check_group",
+    "check_same_everywhere",
+    "describe",
+    "find_members",
+    "has_plain_rows",
+    "refuse_columns",
+]
+
+NONE_TO_SHARD = (
+    "no orthogonal weight of this model can be sharded on rows: transposed convolutions, stacks and embeddings with a "
+    "padding row keep theirs elsewhere. Leave the model to fully_shard alone."
+)
 
 
 def check_group(caller: str, process_group: Collective | None) -> Collective:

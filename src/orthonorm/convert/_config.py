@@ -58,7 +58,7 @@ class OrthogonalConfig(Options):
         options = Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
         if not target.takes_blocks or self.blocks is None:
             options = replace(options, blocks=target.blocks)
-        options = replace(options, **{key: value for key, value in target.options.items() if key != "constant_row"})
+        options = replace(options, **target.options)
         if d is not None and options.group_size:
             limit = max(1, row_limit(d, options.center))
             options = replace(options, group_size=min(options.group_size, limit))

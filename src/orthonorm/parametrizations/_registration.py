@@ -17,7 +17,7 @@ from ._options import Blocks, Initial, Options, Scale
 from ._recurrent_and_attention import adapt, read_once
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
-from ._row_layout import row_layout
+from ._row_layout import padding_row, row_layout
 from ._weight_norm import OrthogonalWeightNorm
 from ._without_values import await_values
 
@@ -58,10 +58,10 @@ def orthogonal_weight_norm(
     layer starts as the orthonormal matrix nearest to the weight that was there, and takes its scale from the options
     whenever it starts: at conversion, `layer.weight = X`, `reset_parameters` and loading of a plain checkpoint.
 
-    Rows are output filters: a convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
+    Rows are output filters. A convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
     by itself, and a transposed convolution is brought to that form first. It is the kernel that is orthogonal, not the
-    convolution as an operator. With `stacked=True` a parameter `(E, n, d)` is E matrices, each orthogonal by itself,
-    with its own groups, blocks and scale.
+    convolution as an operator. The padding row of an embedding stays as it is. With `stacked=True` a parameter
+    `(E, n, d)` is E matrices, each orthogonal by itself, with its own groups, blocks and scale.
 
     The weight is computed at each read. Where a forward reads it many times, as an unrolled cell does, run that inside
     `cached`, or call `register_cached(model)` once.
@@ -142,15 +142,7 @@ def warnings_last(stacklevel: int = 4) -> Iterator[None]:
         warnings.warn(entry.message, stacklevel=stacklevel)
 
 
-def build(
-    module: nn.Module,
-    name: str,
-    options: Options,
-    *,
-    label: str,
-    constant_row: int | None = None,
-    stacked: bool = False,
-) -> OrthogonalWeightNorm:
+def build(module: nn.Module, name: str, options: Options, *, label: str, stacked: bool = False) -> OrthogonalWeightNorm:
     """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module; got {type(module).__name__}.")
@@ -175,7 +167,7 @@ def build(
         groups=groups,
         transposed=transposed,
         stacked=stacked,
-        constant_row=constant_row,
+        constant_row=padding_row(module, name),
         label=label,
     )
 

@@ -330,14 +330,14 @@ LIBRARY: tuple[Fault, ...] = (
         "orthonorm.convert:_multiple",
         "float(norm)",
         "1.0",
-        "tests/convert/test_free_matrices.py::test_renormalizing_keeps_the_function_and_sets_the_norms",
+        "tests/convert/test_unconstrained.py::test_renormalizing_keeps_the_function_and_sets_the_norms",
     ),
     Fault(
         "weight decay reaches V",
         "orthonorm.convert:param_groups",
         '{"params": [p for p in parameters if id(p) in free], "weight_decay": 0.0}',
         '{"params": [p for p in parameters if id(p) in free], "weight_decay": weight_decay}',
-        "tests/convert/test_free_matrices.py::test_param_groups_keep_decay_off_v",
+        "tests/convert/test_unconstrained.py::test_param_groups_keep_decay_off_v",
     ),
     Fault(
         "a deficient weight is not completed",

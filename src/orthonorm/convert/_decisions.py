@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from orthonorm.functional._groups import operations
-from orthonorm.parametrizations._registration import build, free_matrix
+from orthonorm.parametrizations._orthogonal_weights import unconstrained
+from orthonorm.parametrizations._registration import build
 from orthonorm.parametrizations._row_layout import is_stack_of_experts
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
@@ -146,7 +147,7 @@ def _weights(model: nn.Module) -> Iterator[Step]:
             ours = isinstance(parametrizations[0], OrthogonalWeightNorm)
             own = [p for p in parametrizations.parameters(recurse=False) if p.ndim >= 2]
             if ours or own:
-                yield Step(prefix + name, module, name, free_matrix(module, name) if ours else own[0], ours)
+                yield Step(prefix + name, module, name, unconstrained(module, name) if ours else own[0], ours)
         for name, parameter in module._parameters.items():
             if parameter is None:
                 continue

@@ -9,14 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthonorm.functional._rows import is_sharded
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 from orthonorm.parametrizations._recurrent_and_attention import restore
-from orthonorm.parametrizations._registration import (
-    free_matrix,
-    give_own_class,
-    load_plain_weight,
-    orthogonal_weights,
-    place_before,
-)
+from orthonorm.parametrizations._registration import give_own_class, load_plain_weight, place_before
 from orthonorm.parametrizations._tied_weights import find_users
 
 __all__ = ["fold", "fold_"]
@@ -62,7 +57,7 @@ def fold_(model: nn.Module) -> nn.Module:
                 f"{key} carries {count} parametrizations, "
                 "and folding ours alone would change the others. Remove them first (remove_parametrizations)."
             )
-        if is_sharded(free_matrix(module, name)):
+        if is_sharded(unconstrained(module, name)):
             raise ValueError(
                 f"{key} is sharded among ranks (DTensor), and a folded model is whole. Gather the state (torch's "
                 "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."
@@ -72,7 +67,7 @@ def fold_(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]
     for (key, module, name, _), value in zip(found, values, strict=True):
-        if free_matrix(module, name).is_meta != value.is_meta:
+        if unconstrained(module, name).is_meta != value.is_meta:
             raise ValueError(
                 f"V of {key} is on the meta device while its values lie elsewhere, as where accelerate has offloaded "
                 "them, so the weight cannot take its place. Load the file into a model on the CPU and fold that, or "
@@ -103,7 +98,7 @@ def _homes(model: nn.Module) -> dict[tuple[int, str], nn.Parameter]:
         for user in users:
             if user.owner is None:
                 continue
-            V = free_matrix(user.module, user.name)
+            V = unconstrained(user.module, user.name)
             weight = (user.owner.key(), *map(id, user.owner.sources(V)))
             if weight not in weights:
                 weights[weight] = nn.Parameter(torch.empty_like(V), V.requires_grad) if taken else V

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orthonorm.parametrizations import OrthogonalWeightNorm
-from orthonorm.parametrizations._registration import free_matrix
+from orthonorm.parametrizations._orthogonal_weights import unconstrained
 
 from ._buckets import Bucket
 from ._collectives import Collective, all_gather, reduce_scatter
@@ -50,7 +50,7 @@ class Member:
     @property
     def V(self) -> Tensor:
         """The unconstrained parameter as it is registered now."""
-        return free_matrix(self.module, self.name)
+        return unconstrained(self.module, self.name)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from orthonorm.functional import orthonormalize
 from orthonorm.functional._option_types import MethodName, Precision
 from orthonorm.parametrizations import OrthogonalWeightNorm
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 from ._buckets import Bucket, balanced, make_buckets
 from ._divide import BUCKET_MIB, check_bucket
@@ -114,7 +114,7 @@ def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: flo
         >>> plan(torch.nn.Sequential(on.OrthogonalLinear(64, 32, group_size=8)), ranks=4).share
         1.0
     """
-    weights = [(key, owner, free_matrix(module, name)) for key, module, name, owner in orthogonal_weights(model)]
+    weights = [(key, owner, unconstrained(module, name)) for key, module, name, owner in orthogonal_weights(model)]
     if not weights:
         raise ValueError(
             f"this {type(model).__name__} has no orthogonal weight to plan for. Call orthogonalize_ first."

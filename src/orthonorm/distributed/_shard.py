@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 from ._buckets import Bucket, make_buckets
 from ._collectives import Collective, all_to_all, average_gradient
@@ -123,7 +123,7 @@ def sharded_params(model: nn.Module) -> set[nn.Parameter]:
         ValueError: if it has none.
     """
     found = {
-        free_matrix(module, name)
+        unconstrained(module, name)
         for _, module, name, owner in orthogonal_weights(model)
         if isinstance(owner, DividedWeightNorm) and owner.exchange.always
     }

@@ -11,16 +11,16 @@ from torch.nn.utils import parametrize
 from orthonorm.functional._groups import group_sizes
 from orthonorm.functional._orthonormalize import orthonormalize_groups
 from orthonorm.parametrizations import OrthogonalWeightNorm
-from orthonorm.parametrizations._registration import free_matrix
+from orthonorm.parametrizations._orthogonal_weights import unconstrained
 
 from ._collectives import sum_gradient
 from ._columns import orthonormalize_columns
 from ._row_transfers import rows_per_rank
 from ._shared_weights import check_group, refuse_columns
 
-__all__ = ["STYLES", "ParallelWeightNorm", "tensor_parallel_"]
+__all__ = ["ParallelWeightNorm", "tensor_parallel_"]
 
-STYLES = ("colwise", "rowwise")
+_STYLES = ("colwise", "rowwise")
 
 
 def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, str]) -> nn.Module:
@@ -73,8 +73,8 @@ def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, st
 
 
 def _find(model: nn.Module, name: str, style: str) -> nn.Linear:
-    if style not in STYLES:
-        raise ValueError(f"{name}: a style must be one of {', '.join(map(repr, STYLES))}; got {style!r}.")
+    if style not in _STYLES:
+        raise ValueError(f"{name}: a style must be one of {', '.join(map(repr, _STYLES))}; got {style!r}.")
     try:
         layer = model.get_submodule(name)
     except AttributeError:
@@ -96,7 +96,7 @@ def _owner(layer: nn.Linear) -> OrthogonalWeightNorm:
 
 def _check_borders(name: str, layer: nn.Linear, ranks: int) -> None:
     """Raise a ValueError where a border between two ranks' rows cuts a group, with what avoids it."""
-    owner, (n, d) = _owner(layer), free_matrix(layer, "weight").shape
+    owner, (n, d) = _owner(layer), unconstrained(layer, "weight").shape
     held = rows_per_rank(n, ranks)
     if _whole(owner.sizes, held):
         return
@@ -118,7 +118,7 @@ def _whole(sizes: tuple[int, ...], held: int) -> bool:
 
 
 def _spread(layer: nn.Linear, mesh: DeviceMesh, style: str) -> None:
-    owner, V = _owner(layer), free_matrix(layer, "weight")
+    owner, V = _owner(layer), unconstrained(layer, "weight")
     rows = [Shard(0)] if style == "colwise" else [Replicate()]
     owner.__class__ = ParallelWeightNorm
     layer.parametrizations.weight.original = _distributed(V, mesh, rows if style == "colwise" else [Shard(1)])  # type: ignore[union-attr]

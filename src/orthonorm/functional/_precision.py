@@ -15,6 +15,7 @@ __all__ = [
     "PRECISIONS",
     "check_precision",
     "exact_products",
+    "frobenius_norm",
     "in_float64",
     "power_of_two_below",
     "row_norms",
@@ -92,3 +93,13 @@ def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
     """
     scale = power_of_two_below(rows.unsqueeze(-2)).squeeze(-1)
     return (rows / scale).norm(dim=-1) * scale.squeeze(-1)
+
+
+def frobenius_norm(X: Float[Tensor, "*batch n d"]) -> Tensor:
+    """Return the norm of all entries in float64, right also where their squares are no numbers of the type.
+
+    Examples:
+        >>> frobenius_norm(torch.tensor([[3e30, 0.0], [0.0, 4e30]]))
+        tensor(5.0000e+30, dtype=torch.float64)
+    """
+    return row_norms(in_float64(X).reshape(1, -1)).squeeze()

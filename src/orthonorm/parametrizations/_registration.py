@@ -14,6 +14,7 @@ from ._arguments import check_table, refuse_rewritten, refuse_unsaid_stack
 from ._assignment import adapt_assignment
 from ._initial_scale import initial_scale
 from ._options import Blocks, Initial, Options, Scale
+from ._orthogonal_weights import orthogonal_weights, unconstrained
 from ._recurrent_and_attention import adapt, read_once
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
@@ -23,12 +24,10 @@ from ._without_values import await_values
 
 __all__ = [
     "build",
-    "free_matrix",
     "give_own_class",
     "load_plain_weight",
     "make_orthogonal",
     "orthogonal_weight_norm",
-    "orthogonal_weights",
     "place_before",
     "register",
     "warnings_last",
@@ -196,7 +195,7 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
         if parametrization.stacked:
             read_once(module)
         adapt_assignment(module, name)
-    await_values(parametrization, free_matrix(module, name), parametrization.scale)
+    await_values(parametrization, unconstrained(module, name), parametrization.scale)
     return module
 
 
@@ -239,27 +238,6 @@ def place_before(names: list[str], followers: Sequence[str]) -> int:
     return min((names.index(key) for key in followers if key in names), default=len(names))
 
 
-def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, OrthogonalWeightNorm]]:
-    """Yield `(plain key, module, tensor name, parametrization)` of every orthogonal weight of a model.
-
-    Raises:
-        TypeError: if `model` is not a module.
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    for fqn, module in model.named_modules():
-        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
-        own: Any = module._modules.get("parametrizations") or {}
-        for name, parametrizations in own.items():
-            if isinstance(parametrizations[0], OrthogonalWeightNorm):
-                yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
-
-
-def free_matrix(module: nn.Module, name: str) -> nn.Parameter:
-    """Return V of a module's orthogonal weight."""
-    return getattr(module.parametrizations, name).original
-
-
 def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Let a checkpoint of the plain model load: V and a learned scale start from its weight."""
     for name, parametrizations in getattr(module, "parametrizations", {}).items():
@@ -268,7 +246,7 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         owner = parametrizations[0]
         if not isinstance(owner, OrthogonalWeightNorm) or weight is None:
             continue
-        V = free_matrix(module, name)
+        V = unconstrained(module, name)
         # Where a file has no V, torch.distributed puts the module's own in its place.
         if state_dict.get(original, V) is not V:
             continue

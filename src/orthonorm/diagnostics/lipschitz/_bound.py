@@ -14,6 +14,7 @@ from orthonorm._nearest_name import nearest_name
 from orthonorm._text_table import text_table
 from orthonorm.diagnostics._forward_hooks import as_written, evaluating
 from orthonorm.functional.norms._norm_bounds import rounded_up
+from orthonorm.parametrizations._arguments import refuse_meta
 
 from ._constants import lipschitz_constant
 from ._layers import LAYER_RULES, Answer, Step
@@ -226,11 +227,8 @@ def _known(step: Step) -> Answer:
     tensors = [*module.parameters(), *module.buffers()]  # V of a parametrized weight, too
     if any(map(nn.parameter.is_lazy, tensors)):
         raise ValueError(f"{step.label} has no shape yet (a lazy module). Run one batch through the model first.")
-    if any(tensor.is_meta for tensor in tensors):
-        raise ValueError(
-            f"{step.label} is on the meta device, which holds no values. Move it to another one (to_empty) and load "
-            "its weights first."
-        )
+    for tensor in tensors:
+        refuse_meta(tensor, step.label, "lipschitz_bound")
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors if tensor.is_floating_point()):
         return math.nan, "not finite"
     rule = _RULES.get(type(module).forward)

@@ -97,7 +97,6 @@ def _canonical_inner(W: Tensor, X: Tensor, Y: Tensor) -> Tensor:
 class Metric:
     """An inner product on tangent spaces and the gradient that represents `df` under it."""
 
-    formula: str
     gradient: Callable[[Tensor, Tensor], Tensor]
     inner: Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -110,8 +109,8 @@ class Metric:
 # 1/2 (C - C^T) W + N = G - 1/2 (C + C^T) W, and the canonical one must double the rotation:
 # (C - C^T) W + N = G - C^T W. The paper's appendix has the two labels the other way round.
 METRICS = {
-    "euclidean": Metric("G - 1/2 (G W^T + W G^T) W", project_tangent, _euclidean_inner),
-    "canonical": Metric("G - W G^T W", _canonical_gradient, _canonical_inner),
+    "euclidean": Metric(project_tangent, _euclidean_inner),
+    "canonical": Metric(_canonical_gradient, _canonical_inner),
 }
 
 

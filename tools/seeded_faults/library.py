@@ -27,8 +27,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the last run of groups is left as it is",
         "orthonorm.functional:orthonormalize_groups",
-        "torch.cat(maps, dim=-2)",
-        "torch.cat([*maps[:-1], parts[-1]], dim=-2)",
+        "torch.cat(Ws, dim=-2)",
+        "torch.cat([*Ws[:-1], parts[-1]], dim=-2)",
         "tests/functional/test_groups.py::test_each_group_is_mapped_by_itself",
     ),
     Fault(

@@ -37,9 +37,10 @@ class OrthogonalConfig(Options):
             that was there; `"weight"` for that weight itself, as in the paper's experiments.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (the q, k and v of a fused
             projection, heads); None for what the type of the layer says.
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
-            and `"newton"` elsewhere.
-        precision: `"auto"`, float32 weights in float32 in as many passes as accuracy needs, or `"float64"`.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which chooses by device, dtype and
+            whether the code is compiled.
+        precision: `"auto"` transforms float32 weights in float32, in as many passes as accuracy needs; `"float64"`
+            transforms them in float64, which is slower and more exact.
         input_weights: also take `weight_ih` of recurrent layers, not only `weight_hh`.
 
     Raises:

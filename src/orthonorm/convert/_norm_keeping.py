@@ -39,7 +39,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
     The rescaling changes neither W nor the optimizer's state. It works with `torch.optim.SGD`, `Adam` and `AdamW`,
     momentum included, and not with an optimizer that keeps a history of whole steps (`LBFGS`).
 
-    The norms stand in the optimizer's parameter groups under the key `v_norms`, so that its `state_dict` saves them: a
+    The norms stand in the optimizer's parameter groups under the key `v_norms`, so that its `state_dict` saves them. A
     run that loads model and optimizer goes on bit for bit, registered before or after the loading. A V that is written
     between two steps, as by `renormalize_` or by a checkpoint without norms, is kept at the norm that it has then.
 

@@ -21,7 +21,7 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
 
     $$V \leftarrow c\, W, \qquad c = \text{norm}, \quad \text{or} \quad c = |V|_F / |W|_F \text{ without a norm}$$
 
-    W, before the scale, does not depend on the size of V, but the speed of training does: the effective learning rate
+    W, before the scale, does not depend on the size of V, but the speed of training does. The effective learning rate
     of W is `lr / |V|^2` with SGD and `lr / |V|` with Adam and AdamW, where |V| is the norm of a row. This holds where
     the condition number of V is near 1, as it is after this call. Steps lengthen V and weight decay shrinks it.
     Pass `norm=1.0` where a layer has slowed down because V grew, and leave it out to restore the condition number
@@ -37,9 +37,9 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
 
     Raises:
         TypeError: if `model` is not a module, or `norm` no number.
-        ValueError: if `norm` is not positive, or too large or too small for the dtype of a weight; if the model has no
-            orthogonal weight, one is sharded among ranks, on the meta device or not finite, or a V is read in two ways
-            (by a plain layer, or through other options), so that no other V gives both. Nothing is changed then.
+        ValueError: if `norm` is not positive, or too large or too small for the dtype of a weight. If the model has no
+            orthogonal weight, or one is sharded among ranks, on the meta device or not finite. If a V is read in two
+            ways (by a plain layer, or through other options), so that no other V gives both. Nothing is changed then.
 
     Examples:
         >>> import torch, orthonorm as on

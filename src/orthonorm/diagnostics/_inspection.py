@@ -26,7 +26,7 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
 
     $$\max_{\text{groups}} \max_{ij} |W W^T - I|_{ij}, \quad \text{before the scale } g$$
 
-    It is measured on what the library's parametrization makes of V, in the type of the weight. Another parametrization
+    It is measured on what the library's parametrization makes of V, in the dtype of the weight. Another parametrization
     registered behind it, as a mask, acts on the result and is not looked at; `inspect` names it below its table. A lost
     direction of V shows as 1 for a zero row, 1/2 for two equal rows, at least 1/n in a group of n; NaN says that V is
     not finite.
@@ -35,8 +35,8 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
         model: a module with orthogonal weights, or an optimizer with weights on the Stiefel manifold.
 
     Returns:
-        The error by the weight's key in the plain model's `state_dict`, in the order of the model; for an optimizer by
-        the parameter's name where it was given names, and `"group.position"` where not.
+        The error by the weight's key in the plain model's `state_dict`, in the order of the model. For an optimizer the
+        keys are the parameters' names where it was given names, and `"group.position"` where not.
 
     Raises:
         TypeError: if `model` is neither.

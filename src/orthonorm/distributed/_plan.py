@@ -30,11 +30,14 @@ _SETUPS = ("divide", "shard")
 class Plan:
     """What each of some ranks does in a step; prints as a summary.
 
+    Operations are those that torch counts (`FlopCounterMode`): the matrix products of the transformation, forward and
+    backward. `ConversionPlan.operations` is another number, an estimate that includes the eigendecomposition.
+
     Attributes:
         setup: `"divide"` (`divide_`) or `"shard"` (`shard_`).
         weights: number of orthogonal weights.
         groups: groups of rows: the pieces of work that can be shared out.
-        single: operations of the transformation in one process, forward and backward.
+        single: operations of the transformation in one process.
         operations: those of each rank.
         sent: bytes that each rank sends.
         collectives: collectives a step.
@@ -59,7 +62,7 @@ class Plan:
 
     @property
     def idle(self) -> int:
-        """Ranks that map nothing."""
+        """The number of ranks that transform nothing."""
         return self.operations.count(0)
 
     def __str__(self) -> str:
@@ -94,9 +97,8 @@ _CUT_CURE = " (their rows beyond it travel; a group size that divides the rows a
 def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: float = BUCKET_MIB) -> Plan:
     """Return what `divide_` or `shard_` will have each rank do in a step, without running either.
 
-    Operations are those that torch counts (`FlopCounterMode`: matrix products), found by tracing the transformation of
-    each shape on tensors without data; bytes follow from the buffers of the collectives, of which a rank sends
-    `(R - 1) / R` in a ring. The model may be on the meta device.
+    Operations are counted by tracing the transformation of each shape on tensors without data. Bytes follow from the
+    buffers of the collectives, of which a rank sends `(R - 1) / R` in a ring. The model may be on the meta device.
 
     Args:
         model: a model with orthogonal weights.

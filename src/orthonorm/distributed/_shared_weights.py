@@ -90,7 +90,7 @@ def has_plain_rows(owner: OrthogonalWeightNorm) -> bool:
 
 
 def describe(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> GroupedWeight:
-    """Return what decides how a weight's rows are mapped.
+    """Return what decides how a weight's rows are transformed.
 
     Raises:
         ValueError: if columns of it are orthonormal.

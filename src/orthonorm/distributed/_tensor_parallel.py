@@ -26,10 +26,14 @@ _STYLES = ("colwise", "rowwise")
 def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, str]) -> nn.Module:
     """Spread orthogonal linear layers over ranks, as torch's ColwiseParallel and RowwiseParallel do plain ones.
 
-    `"colwise"`: a rank has some outputs, which are rows of W. It maps the groups it holds, and nothing is exchanged for
-    it. Takes whole inputs, gives its part of the outputs. `"rowwise"`: a rank has some inputs, which are columns of W.
-    The ranks sum the Gram matrices of the groups, take each root once and keep their columns of W. Takes a part of the
-    inputs, gives whole outputs. V, the bias and a learned scale become DTensors; build the optimizer afterwards.
+    With `"colwise"` a rank has some outputs, which are rows of W. It transforms the groups that it holds, without any
+    exchange. The layer takes whole inputs and returns its part of the outputs.
+
+    With `"rowwise"` a rank has some inputs, which are columns of W. The ranks sum the Gram matrices of the groups,
+    compute each inverse square root once and keep their columns of W. The layer takes a part of the inputs and returns
+    whole outputs.
+
+    V, the bias and a learned scale become DTensors, so build the optimizer afterwards.
 
     Args:
         model: a converted model, whose values are those of the mesh's first rank.
@@ -41,8 +45,8 @@ def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, st
 
     Raises:
         TypeError: if a named module is no Linear with an orthogonal weight, or `mesh` no DeviceMesh.
-        ValueError: if a border between ranks cuts a group of rows (the message says which sizes avoid it), a name or
-            style is not known, the mesh has more than one dimension, or no process group is initialised.
+        ValueError: if a border between ranks cuts a group of rows (the message says which sizes avoid it), or a name or
+            style is not known. Also if the mesh has more than one dimension, or no process group is initialised.
 
     Examples:
         >>> import tempfile, torch, torch.distributed as dist, orthonorm as on

@@ -118,13 +118,14 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
     mapped by `torch.vmap`. The symmetric part of `Sigma` is used. It is computed in float64 where the device has it.
 
     Args:
-        Sigma: symmetric positive matrices, any floating type. Eigenvalues below 1024 eps times the largest (eps of the
-            type computed in) count as that much; a matrix with NaN or infinity gives NaN and leaves the others right.
+        Sigma: symmetric positive matrices, of a real floating dtype. Eigenvalues below 1024 eps times the largest (eps
+            of the dtype computed in) count as that much. A matrix with NaN or infinity gives NaN and leaves the others
+            right.
         method: `"eigh"` (eigendecomposition), `"newton"` (matrix products only), or `"auto"`, which is `"eigh"` on
-            the CPU and `"newton"` elsewhere.
+            the CPU and `"newton"` on an accelerator.
 
     Returns:
-        `P`, of the shape and type of `Sigma`, symmetric.
+        `P`, of the shape and dtype of `Sigma`, symmetric.
 
     Raises:
         TypeError: if `Sigma` is not a real floating tensor.

@@ -39,7 +39,7 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def working_dtype(*tensors: Tensor) -> torch.dtype:
-    """Return the type in which Gram matrices are formed: float64, or float32 on a device without it."""
+    """Return the dtype in which Gram matrices are formed: float64, or float32 on a device without it."""
     return torch.float32 if any(t.device.type == "mps" for t in tensors) else torch.float64
 
 
@@ -49,7 +49,7 @@ def in_float64(X: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which products keep their types; on `meta`, which has no autocast, one that does nothing."""
+    """Return a context in which products keep their dtypes; on `meta`, which has no autocast, one that does nothing."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
@@ -85,7 +85,7 @@ def power_of_two_below(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch 
 
 
 def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
-    """Return the norm of each row, right also where the squares of its entries are no numbers of the type.
+    """Return the norm of each row, right also where the squares of its entries are no numbers of the dtype.
 
     Examples:
         >>> row_norms(torch.tensor([[3e30, 4e30], [3e-30, 4e-30]]))
@@ -96,7 +96,7 @@ def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
 
 
 def frobenius_norm(X: Float[Tensor, "*batch n d"]) -> Tensor:
-    """Return the norm of all entries in float64, right also where their squares are no numbers of the type.
+    """Return the norm of all entries in float64, right also where their squares are no numbers of the dtype.
 
     Examples:
         >>> frobenius_norm(torch.tensor([[3e30, 0.0], [0.0, 4e30]]))

@@ -213,6 +213,6 @@ def _unflatten(x: Tensor, size: int, counts: list[int]) -> Tensor:
 
 
 def map_batches(Vs: Sequence[Float[Tensor, "_ n _"]], *, center: bool, path: str) -> tuple[Tensor, ...]:
-    """Return W of each batch of matrices of `n` rows, of one dtype and device, all their roots taken in one call."""
+    """Return W of each batch of matrices of `n` rows, of one dtype and device, the inverse square roots in one call."""
     with exact_products(Vs[0].device, Vs[0].dtype):
         return _node().apply(center, path, *Vs)[3:]

@@ -84,20 +84,17 @@ def orthogonal_weight_norm(
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
         stacked: whether the tensor is a stack `(E, n, d)` of matrices, such as the experts of a mixture. That of a
             transformers module which stores `(E, d, n)` is read by its outputs.
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
-            `"newton"` elsewhere.
-        precision: `"auto"` transforms a float32 weight in float32, in as many passes as accuracy needs (and on a CPU in
-            float64 where its condition number asks for it), `"float64"` always in float64, which is slower and right to
-            the last digit. A float64 weight is transformed in float64.
+        method: `"eigh"`, `"newton"` or `"auto"`, as in `functional.orthonormalize`.
+        precision: `"auto"` or `"float64"`, as in `functional.orthonormalize`.
 
     Returns:
         The module.
 
     Raises:
         TypeError: if `module` is not a module, or the tensor is complex or not floating.
-        ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, an
-            embedding has sparse gradients or a `max_norm`, or a tensor of three dimensions is neither a convolution's
-            kernel nor said to be a stack.
+        ValueError: if there is no such parameter, it is parametrized already or its groups cannot be orthonormal. Also
+            if an embedding has sparse gradients or a `max_norm`, or if a tensor of three dimensions is neither a
+            convolution's kernel nor said to be a stack.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -202,8 +199,8 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
 def give_own_class(module: nn.Module) -> None:
     """Give a parametrized module a copy of its class, which is about to be edited.
 
-    torch's deepcopy of a parametrized module shares the class that was derived for it with the copy, and a property
-    that is added to that class, or removed, would break the other one.
+    torch's deepcopy of a parametrized module shares the class that was derived for it with the copy. A property that is
+    added to that class, or removed, would break the other one.
     """
     cls = type(module)
     module.__class__ = type(cls.__name__, cls.__bases__, dict(cls.__dict__))  # type: ignore[assignment]

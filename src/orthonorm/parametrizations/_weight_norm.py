@@ -113,7 +113,7 @@ class OrthogonalWeightNorm(nn.Module):
             self.scale = None if options.scale is None else float(options.scale)
 
     def forward(self, V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""
+        """Return the weight, orthonormal rows times the scale, of the shape and dtype of `V`."""
         if torch.compiler.is_compiling():
             return self._weight(V)
         return look_up(self, V, lambda: self._weight(V))

@@ -151,7 +151,7 @@ def _step(W: Tensor, Z: Tensor, t: float | Tensor) -> Tensor:
 def retract_qr(
     W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The orthogonal factor of `W + t Z`, triangular factor with a positive diagonal.
+    """Return the orthogonal factor of `W + t Z` whose triangular factor has a positive diagonal.
 
     `Q` in `W + t Z = L Q`, `L` lower triangular with positive diagonal, `Q Q^T = I` (unique)
 
@@ -161,8 +161,8 @@ def retract_qr(
         t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        `Q`. A matrix of the batch where `Z` is not finite is NaN; where `W + t Z` has no full
-        rank in its own precision, `W` is returned unmoved. Neither touches the others.
+        `Q`. A matrix of the batch where `Z` is not finite is NaN. Where `W + t Z` has no full rank in its own
+        precision, `W` is returned unmoved. Neither touches the others.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
@@ -183,7 +183,7 @@ def retract_qr(
 def retract_polar(
     W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The orthonormal matrix nearest to `W + t Z`.
+    """Return the orthonormal matrix nearest to `W + t Z`.
 
     `(V V^T)^{-1/2} V`, `V = W + t Z`
 
@@ -193,7 +193,7 @@ def retract_polar(
         t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        The polar factor. NaN and rank loss as in `retract_qr`.
+        The polar factor. It is NaN, or `W` unmoved, where that of `retract_qr` is.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
@@ -220,7 +220,7 @@ def retract_polar(
 def retract_cayley(
     W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The point at time `t` of the Cayley curve that leaves `W` with velocity `Z`.
+    """Return the point at time `t` of the Cayley curve that leaves `W` with velocity `Z`.
 
     `M^{-1} (2 W + t N) - W`, `B = Z W^T`, `N = Z - B W`, `M = I - t/2 B + t^2/4 N N^T`;
     equal to `W (I + t/2 A) (I - t/2 A)^{-1}`, `A = W^T Y - Y^T W`, `Y = Z (I - 1/2 W^T W)`
@@ -231,8 +231,8 @@ def retract_cayley(
         t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        The point, with orthonormal rows also where `W` was a little off. NaN as in
-        `retract_qr`; a step too long for its precision leaves `W` unmoved.
+        The point, with orthonormal rows also where `W` was a little off. It is NaN where that of `retract_qr` is. A
+        step too long for its precision leaves `W` unmoved.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.

@@ -1,7 +1,7 @@
 """Linear and convolutional layers with orthogonal weights: torch's own classes with one parametrization.
 
-Every constructor argument of torch's class is accepted, in torch's order; the keyword-only ones are those of
-`orthogonal_weight_norm`.
+Every constructor argument of torch's class is accepted, in torch's order. The keyword-only ones are those of
+`orthogonal_weight_norm`, except `stacked`.
 """
 
 from typing import Literal
@@ -132,20 +132,8 @@ class _OrthogonalConvTranspose:
         method: MethodName = "auto",
         precision: Precision = "auto",
     ) -> None:
-        super().__init__(
-            in_channels,  # pyright: ignore[reportCallIssue]
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            output_padding,
-            groups,
-            bias,
-            dilation,
-            padding_mode,
-            device,
-            dtype,
-        )
+        arguments = (in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation)
+        super().__init__(*arguments, padding_mode, device, dtype)  # pyright: ignore[reportCallIssue]
         options = Options(group_size=group_size, center=center, grouping=grouping, tall=tall, scale=scale,
                           initial=initial, blocks=blocks, method=method, precision=precision)  # fmt: skip
         make_orthogonal(self, options)  # type: ignore[arg-type]
@@ -170,8 +158,6 @@ class OrthogonalConv1d(_OrthogonalConv, nn.Conv1d):
         >>> W = on.OrthogonalConv1d(16, 32, 3, padding=1).weight.flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(32)) < 1e-5
         tensor(True)
-
-    Source: the orthogonal linear module (OLM) for convolutional layers, in the paper.
     """
 
 
@@ -218,8 +204,6 @@ class OrthogonalConv3d(_OrthogonalConv, nn.Conv3d):
         >>> W = on.OrthogonalConv3d(16, 32, 3, padding=1).weight.flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(32)) < 1e-5
         tensor(True)
-
-    Source: the orthogonal linear module (OLM) for convolutional layers, in the paper.
     """
 
 
@@ -240,8 +224,6 @@ class OrthogonalConvTranspose1d(_OrthogonalConvTranspose, nn.ConvTranspose1d):
         >>> W = on.OrthogonalConvTranspose1d(16, 8, 3).weight.transpose(0, 1).flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(8)) < 1e-5
         tensor(True)
-
-    Source: the orthogonal linear module (OLM) for convolutional layers, in the paper.
     """
 
 
@@ -262,8 +244,6 @@ class OrthogonalConvTranspose2d(_OrthogonalConvTranspose, nn.ConvTranspose2d):
         >>> W = on.OrthogonalConvTranspose2d(16, 8, 3).weight.transpose(0, 1).flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(8)) < 1e-5
         tensor(True)
-
-    Source: the orthogonal linear module (OLM) for convolutional layers, in the paper.
     """
 
 
@@ -284,6 +264,4 @@ class OrthogonalConvTranspose3d(_OrthogonalConvTranspose, nn.ConvTranspose3d):
         >>> W = on.OrthogonalConvTranspose3d(16, 8, 3).weight.transpose(0, 1).flatten(1)
         >>> torch.dist(W @ W.T, torch.eye(8)) < 1e-5
         tensor(True)
-
-    Source: the orthogonal linear module (OLM) for convolutional layers, in the paper.
     """

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import orthonorm as on
 from orthogonal_layers import error_of_rows
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 
 def decisions(plan: on.ConversionPlan) -> dict[str, str]:
@@ -116,7 +116,7 @@ def test_the_conversion_does_what_the_plan_shows_and_the_plan_changes_nothing(
     owners = {key: owner for key, _, _, owner in orthogonal_weights(model)}
     assert all(owners[weight.name].describe_groups() == weight.groups for weight in plan.converted)
     for key, module, name, owner in orthogonal_weights(model):
-        assert found[key].groups == owner.sizes * len(owner.rows(free_matrix(module, name)))
+        assert found[key].groups == owner.sizes * len(owner.rows(unconstrained(module, name)))
     assert all(weight.why for weight in plan.weights)
 
 

@@ -299,7 +299,7 @@ def test_a_tensor_without_rows_gets_no_row(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["0.weight", "weight_hh_l0"])
-def test_a_free_matrix_without_rows_has_a_row_that_says_so(name: str, tmp_path: Path):
+def test_an_unconstrained_parameter_without_rows_has_a_row_that_says_so(name: str, tmp_path: Path):
     key = f"{name.replace('weight', 'parametrizations.weight')}.original"
     torch.save({key: torch.zeros(0, 5)}, tmp_path / "model.pt")
     (row,) = on.inspect_file(tmp_path / "model.pt").layers

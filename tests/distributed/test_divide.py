@@ -96,7 +96,7 @@ WRONG_CALLS = {
     "plain model": "ValueError: this Linear has no orthogonal weight. Call orthogonalize_ before divide_",
     "not a module": "TypeError: model must be a torch.nn.Module; got int",
     "divided twice": "ValueError: 0.weight is divided among ranks already. Call divide_ once",
-    "meta": "ValueError: 0.weight is on the meta device, without values. Materialize and initialize the model",
+    "meta": "ValueError: 0.weight is on the meta device, which holds no values. Call to_empty(device=...)",
     "no size": "ValueError: bucket_mib must be above 0, or inf for one collective; got 0.0",
     "a size that is no number": "TypeError: bucket_mib must be a number of MiB; got '25'",
     "another group": "ValueError: divide_ must be called on the ranks of its process group; rank",

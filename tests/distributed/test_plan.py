@@ -17,7 +17,7 @@ import orthonorm as on
 from on_ranks import networks, planned
 from on_ranks.pool import Pool
 from orthonorm.cli import main
-from orthonorm.cli._plan import weights_of
+from orthonorm.cli._plan import converted_model
 from orthonorm.distributed import plan
 from orthonorm.distributed._row_groups import share_out
 
@@ -186,6 +186,28 @@ def test_the_command_plans_a_checkpoint_plain_or_converted(tmp_path: Path):
         assert command(str(tmp_path / name), *options).output.startswith(f"{wanted}\ntaken from the file: ")
 
 
+def test_the_command_leaves_out_what_cannot_be_sharded(tmp_path: Path):
+    name = "maskrcnn_resnet50_fpn"  # its masks are made by a transposed convolution
+    with torch.device("meta"):
+        model = get_model(name, weights_backbone=None)
+    on.orthogonalize_(model, on.OrthogonalConfig(group_size=64))
+    result = command(name, "--setup", "shard")
+    assert result.output.strip() == str(plan(model, 8, setup="shard"))
+
+    up = {"up.weight": torch.randn(16, 8, 3, 3), "up.bias": torch.zeros(8)}
+    torch.save({"body.weight": torch.randn(4, 9), **up}, tmp_path / "both.pt")
+    assert " in 1 weight, " in command(str(tmp_path / "both.pt"), "--setup", "shard").output
+    assert " in 2 weights, " in command(str(tmp_path / "both.pt")).output
+
+
+def test_a_plan_takes_a_shared_weight_once_and_only_if_all_its_layers_can_be_sharded():
+    layers = torch.nn.Sequential(on.OrthogonalConvTranspose1d(8, 8, 3), on.OrthogonalConv1d(8, 8, 3))
+    layers[1].parametrizations.weight.original = layers[0].parametrizations.weight.original  # type: ignore[union-attr]
+    assert plan(layers, 2).weights == 1
+    with pytest.raises(ValueError, match="fully_shard"):
+        plan(layers, 2, setup="shard")
+
+
 MISTAKES = {
     "no model": (("resnet51",), "got 'resnet51'"),
     "no file": (("weights.pt",), "there is no file weights.pt"),
@@ -216,10 +238,10 @@ def test_no_pretrained_weights_are_fetched(monkeypatch: pytest.MonkeyPatch):
         raise AssertionError("this would download")
 
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
-    assert weights_of("ssdlite320_mobilenet_v3_large", on.OrthogonalConfig(group_size=64))
+    assert converted_model("ssdlite320_mobilenet_v3_large", on.OrthogonalConfig(group_size=64))
 
 
 def test_a_name_of_a_model_needs_torchvision(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     with pytest.raises(ImportError, match=r"resnet50.*torchvision"):
-        weights_of("resnet50", on.OrthogonalConfig())
+        converted_model("resnet50", on.OrthogonalConfig())

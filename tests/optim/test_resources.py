@@ -1,17 +1,10 @@
-"""Memory of a step, and the precision of its products."""
-
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+"""Memory of a step, and that it does not follow autocast."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim.problems import WAYS, noise, on_manifold
-from orthonorm.optim import StiefelSGD
-from orthonorm.optim._matmul_precision import full_float32
 
 
 class LargestResult(TorchDispatchMode):
@@ -35,152 +28,6 @@ def test_nothing_is_larger_than_the_weight(cls, options, shape):
     with LargestResult() as seen:
         cls([W], 1.0, **options).step()
     assert seen.entries <= W.numel()
-
-
-# Since torch 2.9 the precision of products is a tree of settings; before, there is one for all.
-TREE = hasattr(torch._C, "_set_fp32_precision_setter")
-ROOT, CPU, CPU_MATMUL, CUDA, CUDA_MATMUL = PLACES = (
-    ("generic", "all"),
-    ("mkldnn", "all"),
-    ("mkldnn", "matmul"),
-    ("cuda", "all"),
-    ("cuda", "matmul"),
-)
-
-
-def set_tree(values: dict[tuple[str, str], str]) -> None:
-    for place, value in values.items():
-        torch._C._set_fp32_precision_setter(*place, value)
-
-
-def precisions() -> list[str]:
-    """The values in force, of the CPU's products first."""
-    if not TREE:
-        return [torch.get_float32_matmul_precision()]
-    return [torch._C._get_fp32_precision_getter(*place) for place in (CPU_MATMUL, *PLACES)]
-
-
-def answers() -> list[list[str]]:
-    """The values in force now, and after each setting above an operation is changed: what follows what."""
-    seen = [precisions()]
-    for place in (CPU, CUDA, ROOT) if TREE else ():
-        for value in ("ieee", "tf32", "none"):
-            set_tree({place: value})
-            seen.append(precisions())
-    return seen
-
-
-@pytest.fixture
-def fresh_settings():
-    """The settings of a fresh process, before and after."""
-
-    def reset():
-        torch.set_float32_matmul_precision("highest")
-        set_tree(dict.fromkeys(PLACES, "none") if TREE else {})
-
-    reset()
-    yield reset
-    reset()
-
-
-# What a user may have set. A pair of equal values, one above the other, reads as one that follows the other.
-ASKED = {
-    "nothing": lambda: None,
-    **{value: partial(torch.set_float32_matmul_precision, value) for value in ("medium", "high", "highest")},
-}
-ASKED_OF_THE_TREE = {
-    "the root": {ROOT: "tf32"},
-    "the CPU's": {CPU: "bf16"},
-    "products on the CPU": {CPU_MATMUL: "tf32"},
-    "products on CUDA": {CUDA_MATMUL: "tf32"},  # after which torch cannot read the common setting
-    "the root and products": {ROOT: "tf32", CPU_MATMUL: "tf32", CUDA_MATMUL: "tf32"},
-    "the root and the CPU's": {ROOT: "tf32", CPU: "tf32", CUDA: "tf32"},
-    "full at the root, not below": {ROOT: "ieee", CPU: "bf16"},
-    "full below": {ROOT: "tf32", CPU_MATMUL: "ieee"},
-}
-if TREE:
-    ASKED |= {name: partial(set_tree, values) for name, values in ASKED_OF_THE_TREE.items()}
-
-
-class WatchedSGD(StiefelSGD):
-    """Calls `inside` in the middle of a step."""
-
-    def __init__(self, inside: Callable[[], object]) -> None:
-        W = on_manifold((3, 5), dtype=torch.float32)
-        W.grad = noise((3, 5), 0, torch.float32)
-        super().__init__([W], 0.1)
-        self.inside = inside
-
-    def _manifold_step(self, group, blocks):
-        self.inside()
-        super()._manifold_step(group, blocks)
-
-
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_a_step_is_in_full_precision_and_leaves_the_users_settings(ask, fresh_settings):
-    ask()
-    expected = answers()
-    fresh_settings()
-    ask()
-    seen = []
-    WatchedSGD(lambda: seen.append(precisions()[0])).step()
-    assert seen[0] in {"ieee", "none", "highest"}
-    assert answers() == expected
-
-
-@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
-def test_products_on_cuda_are_raised_in_the_same_way(ask, fresh_settings):
-    ask()
-    expected = answers()
-    fresh_settings()
-    ask()
-    with full_float32(torch.device("cuda"), torch.float32):
-        assert precisions()[-1] in {"ieee", "none", "highest"}
-    assert answers() == expected
-
-
-def test_nothing_is_changed_for_float64(fresh_settings):
-    torch.set_float32_matmul_precision("high")
-    before = precisions()
-    with full_float32(torch.device("cpu"), torch.float64):
-        assert precisions() == before
-
-
-def test_steps_of_two_threads_that_overlap_leave_the_users_settings(fresh_settings):
-    torch.set_float32_matmul_precision("high")
-    asked, seen = precisions(), []
-    first_is_inside, second_is_inside, first_is_done = (threading.Event() for _ in range(3))
-
-    def first():
-        first_is_inside.set()
-        assert second_is_inside.wait(30)
-
-    def second():
-        second_is_inside.set()
-        assert first_is_done.wait(30)
-        seen.append(precisions()[0])
-
-    with ThreadPoolExecutor(2) as threads:
-        one = threads.submit(WatchedSGD(first).step)
-        assert first_is_inside.wait(30)
-        other = threads.submit(WatchedSGD(second).step)
-        one.result(30)
-        first_is_done.set()
-        other.result(30)
-    assert seen == ["ieee" if TREE else "highest"]
-    assert precisions() == asked
-
-
-def test_a_step_that_fails_leaves_the_users_settings(fresh_settings):
-    torch.set_float32_matmul_precision("medium")
-    asked = precisions()
-
-    def fail():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        WatchedSGD(fail).step()
-    assert precisions() == asked
 
 
 @pytest.mark.parametrize(("cls", "options"), WAYS.values(), ids=WAYS)

@@ -161,12 +161,20 @@ def test_every_convolution_group_has_the_number_of_the_whole_kernel():
     torch.testing.assert_close(V.flatten(1), well_conditioned(X.flatten(1), (3, 3)), rtol=0, atol=1e-12)
 
 
-def test_a_padding_row_stays_what_it_is():
-    table: Any = nn.Embedding(5, 8, padding_idx=1)
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "convert", [on.orthogonal_weight_norm, lambda table: on.orthogonalize_(table, None, lambda *_: True)]
+)
+def test_a_padding_row_stays_what_it_is(convert: Any, kind: Any):
+    table = kind(5, 8, padding_idx=1)
     with torch.no_grad():
         table.weight[1] = 7.0
-    on.orthogonalize_(table, None, lambda *_: True)
+    convert(table)
     assert torch.equal(free(table)[1], torch.full((8,), 7.0))
+    assert torch.equal(table.weight[1], torch.full((8,), 7.0))
+    table(torch.tensor([[0, 1, 2]])).sum().backward()
+    grad: Any = free(table).grad
+    assert torch.equal(grad[1], torch.zeros(8))
 
 
 def test_the_memory_format_of_a_kernel_is_kept():

@@ -424,7 +424,7 @@ def test_a_plain_checkpoint_loads(assign: bool, scaled: Any):
     assert isinstance(free(model[0]), nn.Parameter)
 
 
-def test_a_weight_beside_its_free_matrix_in_a_checkpoint_is_an_unexpected_key():
+def test_a_weight_beside_its_unconstrained_parameter_in_a_checkpoint_is_an_unexpected_key():
     layer: Any = on.orthogonal_weight_norm(nn.Linear(8, 4))
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"weight"'):
         layer.load_state_dict(layer.state_dict() | {"weight": torch.eye(4, 8)})

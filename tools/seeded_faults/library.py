@@ -27,8 +27,8 @@ LIBRARY: tuple[Fault, ...] = (
     Fault(
         "the last run of groups is left as it is",
         "orthonorm.functional:orthonormalize_groups",
-        "torch.cat(maps, dim=-2)",
-        "torch.cat([*maps[:-1], parts[-1]], dim=-2)",
+        "torch.cat(Ws, dim=-2)",
+        "torch.cat([*Ws[:-1], parts[-1]], dim=-2)",
         "tests/functional/test_groups.py::test_each_group_is_mapped_by_itself",
     ),
     Fault(
@@ -330,14 +330,14 @@ LIBRARY: tuple[Fault, ...] = (
         "orthonorm.convert:_multiple",
         "float(norm)",
         "1.0",
-        "tests/convert/test_free_matrices.py::test_renormalizing_keeps_the_function_and_sets_the_norms",
+        "tests/convert/test_unconstrained.py::test_renormalizing_keeps_the_function_and_sets_the_norms",
     ),
     Fault(
         "weight decay reaches V",
         "orthonorm.convert:param_groups",
         '{"params": [p for p in parameters if id(p) in free], "weight_decay": 0.0}',
         '{"params": [p for p in parameters if id(p) in free], "weight_decay": weight_decay}',
-        "tests/convert/test_free_matrices.py::test_param_groups_keep_decay_off_v",
+        "tests/convert/test_unconstrained.py::test_param_groups_keep_decay_off_v",
     ),
     Fault(
         "a deficient weight is not completed",

@@ -3,17 +3,15 @@
 import argparse
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import nn
 
 from orthonorm.convert import OrthogonalConfig, orthogonalize_
 from orthonorm.diagnostics._files import owners_in_file
 
-if TYPE_CHECKING:
-    from orthonorm.distributed._row_groups import GroupedWeight
-
-__all__ = ["add_to", "plan", "weights_of"]
+__all__ = ["add_to", "converted_model", "plan"]
 
 
 def add_to(commands: Any) -> None:
@@ -48,51 +46,39 @@ def add_to(commands: Any) -> None:
 
 def plan(options: argparse.Namespace) -> str:
     """Return what the command prints."""
-    from orthonorm.distributed._plan import plan_weights
+    from orthonorm.distributed._plan import plan, plan_weights
 
     asked = options.group_size
     config = OrthogonalConfig(group_size=64 if asked is None else asked or None)
-    weights = weights_of(options.model, config, remembered=asked is None)
-    lines = [str(plan_weights(weights, options.ranks, setup=options.setup, bucket_mib=options.bucket_mib))]
-    if _is_file(options.model):
-        lines.append(f"taken from the file: every V, or if none every matrix, a classifier's too ({_named(weights)})")
-    return "\n".join(lines)
+    if not _is_file(options.model):
+        network = converted_model(options.model, config)
+        return str(plan(network, options.ranks, setup=options.setup, bucket_mib=options.bucket_mib))
+    weights = owners_in_file(options.model, config, remembered=asked is None)
+    found = plan_weights(weights, options.ranks, setup=options.setup, bucket_mib=options.bucket_mib)
+    names = " to ".join(dict.fromkeys((weights[0][0], weights[-1][0])))
+    return f"{found}\ntaken from the file: every V, or if none every matrix, a classifier's too ({names})"
 
 
 def _is_file(model: str) -> bool:
     return bool(Path(model).suffix) or Path(model).exists()
 
 
-def _named(weights: "list[GroupedWeight]") -> str:
-    last = weights[-1].key
-    return last if len(weights) == 1 else f"{weights[0].key} to {last}"
-
-
-def weights_of(model: str, config: OrthogonalConfig, *, remembered: bool = False) -> "list[GroupedWeight]":
-    """Return the orthogonal weights that a model of torchvision, or a file of weights, would have.
+def converted_model(model: str, config: OrthogonalConfig) -> nn.Module:
+    """Return a model of torchvision on the meta device, converted by `orthogonalize_`.
 
     Args:
-        model: a name that `torchvision.models.get_model` knows, or a path.
+        model: a name that `torchvision.models.get_model` knows.
         config: how it is converted.
-        remembered: take the groups that a file remembers, where it does, and not those of `config`.
 
     Raises:
-        FileNotFoundError: if it is neither a known name nor a file.
-        ImportError: if it is a name and torchvision is missing.
-        ValueError: if the file cannot be read, or holds no matrix.
+        FileNotFoundError: if the name is not known.
+        ImportError: if torchvision is missing.
 
     Examples:
         >>> import orthonorm as on
-        >>> [weight.key for weight in weights_of("alexnet", on.OrthogonalConfig())][:2]
-        ['features.0.weight', 'features.3.weight']
+        >>> converted_model("alexnet", on.OrthogonalConfig(group_size=32)).features[0].parametrizations.weight[0].sizes
+        (32, 32)
     """
-    from orthonorm.distributed._shared_weights import describe
-    from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
-
-    if _is_file(model):
-        return [
-            describe(key, owner, tensor) for key, owner, tensor in owners_in_file(model, config, remembered=remembered)
-        ]
     try:
         from torchvision.models import get_model_builder, list_models
     except ImportError as error:
@@ -106,5 +92,4 @@ def weights_of(model: str, config: OrthogonalConfig, *, remembered: bool = False
     untrained = {name: None for name in ("weights", "weights_backbone") if name in signature(builder).parameters}
     with torch.device("meta"):
         network = builder(**untrained)
-    orthogonalize_(network, config)
-    return [describe(key, owner, free_matrix(module, name)) for key, module, name, owner in orthogonal_weights(network)]
+    return orthogonalize_(network, config)

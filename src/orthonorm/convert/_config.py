@@ -37,9 +37,10 @@ class OrthogonalConfig(Options):
             that was there; `"weight"` for that weight itself, as in the paper's experiments.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (the q, k and v of a fused
             projection, heads); None for what the type of the layer says.
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU
-            and `"newton"` elsewhere.
-        precision: `"auto"`, float32 weights in float32 in as many passes as accuracy needs, or `"float64"`.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which chooses by device, dtype and
+            whether the code is compiled.
+        precision: `"auto"` transforms float32 weights in float32, in as many passes as accuracy needs; `"float64"`
+            transforms them in float64, which is slower and more exact.
         input_weights: also take `weight_ih` of recurrent layers, not only `weight_hh`.
 
     Raises:
@@ -58,7 +59,7 @@ class OrthogonalConfig(Options):
         options = Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
         if not target.takes_blocks or self.blocks is None:
             options = replace(options, blocks=target.blocks)
-        options = replace(options, **{key: value for key, value in target.options.items() if key != "constant_row"})
+        options = replace(options, **target.options)
         if d is not None and options.group_size:
             limit = max(1, row_limit(d, options.center))
             options = replace(options, group_size=min(options.group_size, limit))

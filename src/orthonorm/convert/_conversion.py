@@ -28,8 +28,8 @@ def conversion_plan(
     """Return what `orthogonalize_` would do with each weight of a model, and why, without changing it.
 
     Each tensor of two or more dimensions has a row: converted, left as it is, or refused (`orthogonalize_` raises the
-    error that the row holds). The operations of the transformation are counted from the sizes, about
-    `10 s^2 d + 24 s^3` for a group of `s` rows of length `d`: a layer of many rows in one group is expensive, and
+    error that the row holds). The operations of the transformation are estimated from the sizes, as about
+    `10 s^2 d + 24 s^3` for a group of `s` rows of length `d`. A layer of many rows in one group is expensive, and
     `group_size` makes it cheap. The model may be on the meta device.
 
     Args:
@@ -68,9 +68,9 @@ def orthogonalize_(
     """Make the weights of a model's layers orthogonal, in place, and keep them so while it trains.
 
     Each chosen layer gets `orthogonal_weight_norm` on its weights. Call `conversion_plan` with the same arguments to
-    see beforehand which, and why the others are left. Parameters stay the same objects, a plain checkpoint loads as
-    before, and nothing is changed if any layer is refused. Weights that layers share stay shared. A learned scale is a
-    new parameter, so build the optimizer after the conversion.
+    see beforehand which, and why the others are left. Parameters stay the same objects, and a plain checkpoint loads as
+    before. Nothing is changed if any layer is refused. Weights that layers share stay shared. A learned scale is a new
+    parameter, so build the optimizer after the conversion.
 
     Without a filter it takes every Linear, convolution and attention projection that trains, except the output layer,
     depthwise convolutions and rows of fewer than 3 entries. The output layer is what the model names (`get_classifier`
@@ -79,11 +79,13 @@ def orthogonalize_(
 
     These tensors of a layer become orthogonal:
 
-    - the weight of a Linear, a convolution or an Embedding, except its padding row
+    - the weight of a Linear, a convolution, an Embedding or an EmbeddingBag, except its padding row
     - `weight_hh` of a recurrent layer or cell, each gate as one group without centring
     - q, k, v and the output projection of `nn.MultiheadAttention`, each by itself
     - q, k and v of a Linear named `qkv`, `in_proj` or `c_attn` that has three times as many outputs as inputs
+    - the projections of a TransformerEncoderLayer or TransformerDecoderLayer: its attention and its Linear layers
     - the `Conv1D` of transformers, which stores its weight as `(in, out)`, by its outputs
+    - each expert of transformers' stacks of experts `(E, n, d)` by itself, its gate and its up projection too
 
     Args:
         model: any module.
@@ -99,10 +101,10 @@ def orthogonalize_(
 
     Raises:
         TypeError: if `model` is not a module, `config` no `OrthogonalConfig`, `filter_fn` no function of two arguments
-            or `exclude` no texts; if the filter chooses a module of a type that is not in the list above, or one from
-            whose class no class can be derived.
-        ValueError: if no layer is converted, a chosen one is parametrized already, `exclude` has a name that matches
-            nothing, or the filter does not choose a layer that shares its weight with a chosen one.
+            or `exclude` no texts. Also if the filter chooses a module of a type that is not in the list above, or one
+            from whose class no class can be derived.
+        ValueError: if no layer is converted, a chosen one is parametrized already, or `exclude` has a name that matches
+            nothing. Also if the filter does not choose a layer that shares its weight with a chosen one.
 
     Examples:
         >>> import torch, orthonorm as on

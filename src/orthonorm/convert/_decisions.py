@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from orthonorm.functional._groups import operations
-from orthonorm.parametrizations._registration import build, free_matrix
+from orthonorm.parametrizations._orthogonal_weights import unconstrained
+from orthonorm.parametrizations._registration import build
 from orthonorm.parametrizations._row_layout import is_stack_of_experts
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
@@ -146,7 +147,7 @@ def _weights(model: nn.Module) -> Iterator[Step]:
             ours = isinstance(parametrizations[0], OrthogonalWeightNorm)
             own = [p for p in parametrizations.parameters(recurse=False) if p.ndim >= 2]
             if ours or own:
-                yield Step(prefix + name, module, name, free_matrix(module, name) if ours else own[0], ours)
+                yield Step(prefix + name, module, name, unconstrained(module, name) if ours else own[0], ours)
         for name, parameter in module._parameters.items():
             if parameter is None:
                 continue
@@ -193,10 +194,7 @@ def _why_not_a_target(step: Step, filter_fn: Filter | None, taken: bool, why_lef
 def _build(step: Step, target: Target, config: OrthogonalConfig, why: str) -> None:
     options = config.options_for(target, row_length(step.module, step.name, stacked=target.stacked))
     try:
-        padding = target.options.get("constant_row")
-        step.parametrization = build(
-            step.module, step.name, options, label=step.key, constant_row=padding, stacked=target.stacked
-        )
+        step.parametrization = build(step.module, step.name, options, label=step.key, stacked=target.stacked)
     except (TypeError, ValueError) as error:
         step.refuse(error)
         return
@@ -242,7 +240,8 @@ def _check_one_way(first: Step, step: Step) -> None:
         step.refuse(
             ValueError(
                 f"{step.key} shares its tensor with {first.key}, but the two would be made orthogonal in different "
-                "ways (their types, or a padding row, differ). Leave both out, or call orthogonal_weight_norm on both "
-                "with the same options, which ties V and not a learned scale."
+                "ways (their types, blocks or a padding row differ). Leave both out. If a padding row differs, set "
+                "padding_idx=None. If blocks do, call orthogonal_weight_norm on both with the same ones, which ties V "
+                "and not a learned scale."
             )
         )

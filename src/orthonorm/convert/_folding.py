@@ -9,14 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from orthonorm.functional._rows import is_sharded
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 from orthonorm.parametrizations._recurrent_and_attention import restore
-from orthonorm.parametrizations._registration import (
-    free_matrix,
-    give_own_class,
-    load_plain_weight,
-    orthogonal_weights,
-    place_before,
-)
+from orthonorm.parametrizations._registration import give_own_class, load_plain_weight, place_before
 from orthonorm.parametrizations._tied_weights import find_users
 
 __all__ = ["fold", "fold_"]
@@ -25,16 +20,17 @@ __all__ = ["fold", "fold_"]
 def fold_(model: nn.Module) -> nn.Module:
     """Replace every orthogonal weight by its value, in place: a plain model that computes the same.
 
-    The result has plain types, the parameters, keys and shapes of the plain model's `state_dict`, and keeps biases,
-    types, devices, `requires_grad`, hooks and the training flag. A model without orthogonal weights is left as it is.
+    The result has plain classes, and the parameters, keys and shapes of the plain model's `state_dict`. It keeps
+    biases, dtypes, devices, `requires_grad`, hooks and the training flag. A model without orthogonal weights is left as
+    it is.
 
-    Layers that share V stay tied where they compute with one weight. Where they do not (another layer reads V itself,
-    or through other options or a scale of its own), one tensor cannot hold what each of them computes with: V goes to
-    whoever reads it as it is, or to the first, and the others get a parameter of their own, new to an optimizer.
+    Layers that share V stay tied where they compute with one weight. They may not, where another layer reads V itself,
+    or through other options or a scale of its own. Then V goes to whoever reads it as it is, or to the first, and each
+    other layer gets a parameter of its own, new to an optimizer.
 
-    Unlike a model with orthogonal weights, the result may be pickled whole: `torch.save(model, path)`, and
-    `torch.load(path, weights_only=False)`, which torch demands for any whole module since that runs the file's code, so
-    for files you trust only. Its `state_dict` is read with the default, `weights_only=True`, by the plain model.
+    Unlike a model with orthogonal weights, the result may be pickled whole, by `torch.save(model, path)`. To read it
+    back takes `torch.load(path, weights_only=False)`, which runs code of the file: do that with files that you trust
+    only. The plain model reads its `state_dict` with the default, `weights_only=True`.
 
     Args:
         model: any module.
@@ -44,8 +40,8 @@ def fold_(model: nn.Module) -> nn.Module:
 
     Raises:
         TypeError: if `model` is not a module.
-        ValueError: if a weight carries a further parametrization besides ours, is sharded among ranks, has its values
-            elsewhere than V (accelerate's offload) or has never received any; nothing is changed then.
+        ValueError: if a weight carries a further parametrization besides ours or is sharded among ranks. Also if it has
+            its values elsewhere than V (accelerate's offload), or has never received any. Nothing is changed then.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -62,7 +58,7 @@ def fold_(model: nn.Module) -> nn.Module:
                 f"{key} carries {count} parametrizations, "
                 "and folding ours alone would change the others. Remove them first (remove_parametrizations)."
             )
-        if is_sharded(free_matrix(module, name)):
+        if is_sharded(unconstrained(module, name)):
             raise ValueError(
                 f"{key} is sharded among ranks (DTensor), and a folded model is whole. Gather the state (torch's "
                 "get_model_state_dict with full_state_dict=True), load it into an unsharded model and fold that."
@@ -72,7 +68,7 @@ def fold_(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         values = [getattr(module, name).clone() for _, module, name, _ in found]
     for (key, module, name, _), value in zip(found, values, strict=True):
-        if free_matrix(module, name).is_meta != value.is_meta:
+        if unconstrained(module, name).is_meta != value.is_meta:
             raise ValueError(
                 f"V of {key} is on the meta device while its values lie elsewhere, as where accelerate has offloaded "
                 "them, so the weight cannot take its place. Load the file into a model on the CPU and fold that, or "
@@ -103,7 +99,7 @@ def _homes(model: nn.Module) -> dict[tuple[int, str], nn.Parameter]:
         for user in users:
             if user.owner is None:
                 continue
-            V = free_matrix(user.module, user.name)
+            V = unconstrained(user.module, user.name)
             weight = (user.owner.key(), *map(id, user.owner.sources(V)))
             if weight not in weights:
                 weights[weight] = nn.Parameter(torch.empty_like(V), V.requires_grad) if taken else V
@@ -148,7 +144,7 @@ def fold(model: nn.Module) -> nn.Module:
         model: any module that `copy.deepcopy` takes.
 
     Returns:
-        A plain model that computes the same: its orthogonal weights are ordinary parameters with the values that they
+        A plain model that computes the same. Its orthogonal weights are ordinary parameters with the values that they
         have now, and its `state_dict` has the keys and shapes of the model before conversion. `fold_` does it in place.
 
     Raises:

@@ -48,7 +48,7 @@ def _weight(_: nn.Module) -> list[Target]:
 # step), and one group a gate whatever the group size of the other layers. With `proj_size` P < H the matrix is H x P,
 # which has at most P orthonormal rows: a gate then has several groups.
 
-_GATES = {nn.LSTM: 4, nn.LSTMCell: 4, nn.GRU: 3, nn.GRUCell: 3, nn.RNN: 1, nn.RNNCell: 1}
+_GATES = {nn.RNN: 1, nn.LSTM: 4, nn.GRU: 3, nn.RNNCell: 1, nn.LSTMCell: 4, nn.GRUCell: 3}
 
 
 def _recurrent(module: nn.Module) -> list[Target]:
@@ -83,11 +83,6 @@ def _targets(child: nn.Module) -> list[Target]:
     return _attention(child) if isinstance(child, nn.MultiheadAttention) else _weight(child)
 
 
-def _embedding(module: nn.Module) -> list[Target]:
-    assert isinstance(module, nn.Embedding | nn.EmbeddingBag)
-    return [Target("weight", {"constant_row": module.padding_idx})]
-
-
 def _experts(module: Any) -> list[Target]:
     if module.has_gate and not module.is_concatenated:
         raise TypeError(
@@ -113,24 +108,12 @@ def _bilinear(module: nn.Module) -> list[Target]:
 
 
 RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: _weight,
-    nn.Conv1d: _weight,
-    nn.Conv2d: _weight,
-    nn.Conv3d: _weight,
-    nn.ConvTranspose1d: _weight,
-    nn.ConvTranspose2d: _weight,
-    nn.ConvTranspose3d: _weight,
-    nn.RNN: _recurrent,
-    nn.LSTM: _recurrent,
-    nn.GRU: _recurrent,
-    nn.RNNCell: _recurrent,
-    nn.LSTMCell: _recurrent,
-    nn.GRUCell: _recurrent,
+    **dict.fromkeys((nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d), _weight),
+    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _weight),
+    **dict.fromkeys(_GATES, _recurrent),
     nn.MultiheadAttention: _attention,
-    nn.TransformerEncoderLayer: _transformer,
-    nn.TransformerDecoderLayer: _transformer,
-    nn.Embedding: _embedding,
-    nn.EmbeddingBag: _embedding,
+    **dict.fromkeys((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _transformer),
+    **dict.fromkeys((nn.Embedding, nn.EmbeddingBag), _weight),
     nn.Bilinear: _bilinear,
 }
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._precision import frobenius_norm
 from orthonorm.functional._rows import is_sharded
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._arguments import refuse_meta
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
 from ._innermost_optimizer import innermost_optimizer
@@ -38,7 +39,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
     The rescaling changes neither W nor the optimizer's state. It works with `torch.optim.SGD`, `Adam` and `AdamW`,
     momentum included, and not with an optimizer that keeps a history of whole steps (`LBFGS`).
 
-    The norms stand in the optimizer's parameter groups under the key `v_norms`, so that its `state_dict` saves them: a
+    The norms stand in the optimizer's parameter groups under the key `v_norms`, so that its `state_dict` saves them. A
     run that loads model and optimizer goes on bit for bit, registered before or after the loading. A V that is written
     between two steps, as by `renormalize_` or by a checkpoint without norms, is kept at the norm that it has then.
 
@@ -65,12 +66,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         1.0000
     """
     optimizer = _checked_optimizer(optimizer)
-    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    kept = {
-        id(V): _checked_norm(key, owner, V)
-        for key, module, name, owner in orthogonal_weights(model)
-        if id(V := free_matrix(module, name)) in held and V.numel()
-    }
+    kept = {id(V): _checked_norm(key, owner, V) for key, owner, V in _held(optimizer, model)}
     if not kept:
         raise ValueError(
             f"optimizer must hold a V of the model; this {type(optimizer).__name__} holds none. Convert the model and "
@@ -81,12 +77,12 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         if math.isclose(kept.get(id(V), 0.0), loaded, rel_tol=4 * torch.finfo(V.dtype).eps):
             kept[id(V)] = loaded
     written = _note(optimizer, kept)
-    seen = {id(V): V._version for _, V in _held(optimizer, model)}
+    seen = {id(V): V._version for *_, V in _held(optimizer, model)}
 
     def adopt(*_called_with: Any) -> None:
         loaded = {id(V): norm for V, norm in _noted(optimizer, written)}
         kept.update(loaded)
-        for owner, V in _held(optimizer, model):
+        for _, owner, V in _held(optimizer, model):
             # A V that joined the optimizer, or was written since the last step (`renormalize_`, a checkpoint without
             # norms), is kept as it is now.
             joined_or_written = id(V) not in kept or seen.get(id(V), V._version) != V._version
@@ -95,7 +91,7 @@ def register_norm_keeping(optimizer: Optimizer, model: nn.Module) -> RemovableHa
         written[:] = _note(optimizer, kept)
 
     def restore(*_called_with: Any) -> None:
-        for owner, V in _held(optimizer, model):
+        for _, owner, V in _held(optimizer, model):
             if id(V) in kept:
                 _rescale(owner, V, kept[id(V)])
             seen[id(V)] = V._version
@@ -128,13 +124,13 @@ class _TwoHooks(RemovableHandle):
             handle.remove()
 
 
-def _held(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[OrthogonalWeightNorm, Tensor]]:
+def _held(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[str, OrthogonalWeightNorm, Tensor]]:
     """Yield each V of the model that the optimizer holds."""
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    for _, module, name, owner in orthogonal_weights(model):
-        V = free_matrix(module, name)
+    for key, module, name, owner in orthogonal_weights(model):
+        V = unconstrained(module, name)
         if id(V) in held and V.numel():
-            yield owner, V
+            yield key, owner, V
 
 
 def _noted(optimizer: Optimizer, written: list[list[float]]) -> list[tuple[Tensor, float]]:
@@ -156,7 +152,12 @@ def _note(optimizer: Optimizer, kept: dict[int, float]) -> list[list[float]]:
 
 
 def _checked_norm(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> float:
-    _check(key, V)
+    refuse_meta(V, key, "register_norm_keeping")
+    if is_sharded(V):
+        raise ValueError(
+            f"{key} is sharded among ranks (DTensor), and no rank has the norm of its V. Leave this hook out, or do "
+            "not shard the weight."
+        )
     norm = float(_norm(owner, V))
     if not 0 < norm < math.inf:
         raise ValueError(
@@ -166,22 +167,9 @@ def _checked_norm(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> float:
     return norm
 
 
-def _check(key: str, V: Tensor) -> None:
-    if V.is_meta:
-        raise ValueError(
-            f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load its "
-            "weights before register_norm_keeping."
-        )
-    if is_sharded(V):
-        raise ValueError(
-            f"{key} is sharded among ranks (DTensor), and no rank has the norm of its V. Leave this hook out, or do "
-            "not shard the weight."
-        )
-
-
 def _norm(owner: OrthogonalWeightNorm, V: Tensor) -> Tensor:
     """Return the Frobenius norm of the rows of V that train."""
-    return row_norms(in_float64(owner.rows(V.detach())).reshape(1, -1)).squeeze()
+    return frobenius_norm(owner.rows(V.detach()))
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 __all__ = ["param_groups"]
 
@@ -48,7 +48,7 @@ def param_groups(model: nn.Module, *, weight_decay: float = 0.0) -> list[dict[st
         raise TypeError(f"weight_decay must be a number that is not negative; got {weight_decay!r}.")
     if not weight_decay >= 0:
         raise ValueError(f"weight_decay must not be negative; got {weight_decay!r}.")
-    free = {id(free_matrix(module, name)) for _, module, name, _ in orthogonal_weights(model)}
+    free = {id(unconstrained(module, name)) for _, module, name, _ in orthogonal_weights(model)}
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if id(p) not in free], "weight_decay": weight_decay},

@@ -4,13 +4,12 @@ import math
 from numbers import Real
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from orthonorm.functional._completion import complete_rank
-from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._precision import frobenius_norm, in_float64
 from orthonorm.functional._rows import is_sharded
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._arguments import refuse_meta
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 from orthonorm.parametrizations._tied_weights import User, find_users
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
@@ -22,7 +21,7 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
 
     $$V \leftarrow c\, W, \qquad c = \text{norm}, \quad \text{or} \quad c = |V|_F / |W|_F \text{ without a norm}$$
 
-    W, before the scale, does not depend on the size of V, but the speed of training does: the effective learning rate
+    W, before the scale, does not depend on the size of V, but the speed of training does. The effective learning rate
     of W is `lr / |V|^2` with SGD and `lr / |V|` with Adam and AdamW, where |V| is the norm of a row. This holds where
     the condition number of V is near 1, as it is after this call. Steps lengthen V and weight decay shrinks it.
     Pass `norm=1.0` where a layer has slowed down because V grew, and leave it out to restore the condition number
@@ -38,9 +37,9 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
 
     Raises:
         TypeError: if `model` is not a module, or `norm` no number.
-        ValueError: if `norm` is not positive, or too large or too small for the dtype of a weight; if the model has no
-            orthogonal weight, one is sharded among ranks, on the meta device or not finite, or a V is read in two ways
-            (by a plain layer, or through other options), so that no other V gives both. Nothing is changed then.
+        ValueError: if `norm` is not positive, or too large or too small for the dtype of a weight. If the model has no
+            orthogonal weight, or one is sharded among ranks, on the meta device or not finite. If a V is read in two
+            ways (by a plain layer, or through other options), so that no other V gives both. Nothing is changed then.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -53,7 +52,7 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
     if not found:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
     for key, module, name, _ in found:
-        _check_values(key, free_matrix(module, name))
+        _check_values(key, unconstrained(module, name))
     users = list(find_users(model).values())
     for several in users:
         _check_one_way(several)
@@ -61,7 +60,7 @@ def renormalize_(model: nn.Module, *, norm: float | None = None) -> nn.Module:
         plan = [_multiple(several[0], norm) for several in users]
         for V, c, owner in plan:
             # In float64, so that V is rounded once.
-            wide = in_float64(_complete(owner, V))
+            wide = in_float64(owner.completed(V)[0])
             V.copy_(owner.assemble(c * owner.orthonormal_rows(wide), wide))
     return model
 
@@ -77,11 +76,7 @@ def _check_norm(norm: float | None) -> None:
 def _check_values(key: str, V: Tensor) -> None:
     if is_sharded(V):
         raise ValueError(f"{key} is sharded among ranks (DTensor). Call renormalize_ before the model is sharded.")
-    if V.is_meta:
-        raise ValueError(
-            f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load "
-            "its weights before renormalize_."
-        )
+    refuse_meta(V, key, "renormalize_")
     if not bool(torch.isfinite(V).all()):
         raise ValueError(
             f"{key} must have a finite V to be renormalized; it holds NaN or infinity. Load the last checkpoint "
@@ -113,11 +108,11 @@ def _multiple(user: User, norm: float | None) -> tuple[Tensor, float, Orthogonal
     """
     owner = user.owner
     assert owner is not None  # those through a parametrization come first
-    V = free_matrix(user.module, user.name)
+    V = unconstrained(user.module, user.name)
     rows = in_float64(owner.rows(V))
     if rows.numel() == 0:
         return V, 1.0, owner
-    c = float(norm) if norm is not None else float(row_norms(rows.reshape(1, -1))) / math.sqrt(rows.shape[:-1].numel())
+    c = float(norm) if norm is not None else float(frobenius_norm(rows)) / math.sqrt(rows.shape[:-1].numel())
     c = c if c > 0 else 1.0
     # Below the smallest normal number, the spacing of numbers no longer shrinks with them. An entry of a row of norm c
     # is about c / sqrt(d): from this bound on, rounding it costs a row no more than one rounding of its dtype.
@@ -127,13 +122,3 @@ def _multiple(user: User, norm: float | None) -> tuple[Tensor, float, Orthogonal
         asked = f"norm must be between {low:.2g} and {high:.2g} for {user.key} in {V.dtype}; got {c:.3g}"
         raise ValueError(f"{asked}{'' if norm is not None else ', the norm of its V'}. Pass norm=1.0.")
     return V, c, owner
-
-
-def _complete(owner: OrthogonalWeightNorm, V: Tensor) -> Float[Tensor, "..."]:
-    """Return V with the directions that it has lost filled by fixed ones."""
-    rows = owner.rows(V)
-    if rows.numel() == 0:
-        return V
-    groups = [group for matrix in rows for group in matrix.split(owner.sizes)]
-    full = torch.cat([complete_rank(group, center=owner.center)[0] for group in groups])
-    return owner.assemble(full.view(rows.shape), V)

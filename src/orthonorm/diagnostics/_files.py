@@ -44,11 +44,13 @@ def inspect_file(
     """Return the table of `inspect` for a checkpoint: one row for each orthogonal weight, or for each matrix.
 
     A checkpoint of a converted model holds V and the scale, and its rows say what the model computes from them. A file
-    of `torch.save` also remembers groups, centring, layout and fixed scale, which are used. A file of another kind
-    (safetensors) does not: its weights are taken as `config` says, gates of recurrent layers are known from the shapes
-    of their weights, and a transposed kernel or a table's padding row where a learned scale or a bias, which have one
-    entry an output, tells it. A kernel that remains open is read as a convolution's and named below the table. A
-    tensor of three dimensions that is not named `weight` is no kernel: it is read as a stack of matrices.
+    of `torch.save` also remembers groups, centring, layout and fixed scale, which are used.
+
+    A file of another kind (safetensors) does not, and its weights are taken as `config` says. The gates of recurrent
+    layers are known from the shapes of their weights. A transposed kernel, or a table's padding row, is known where a
+    learned scale or a bias shows it, since these have one entry an output. A kernel that remains open is read as a
+    convolution's and named below the table. A tensor of three dimensions that is not named `weight` is no kernel: it
+    is read as a stack of matrices.
 
     In a checkpoint of a plain or folded model every tensor of two or more dimensions gets a row, whose error is that of
     the tensor itself: small where it is orthogonal. A kernel that may be transposed is read in the way that has the
@@ -75,8 +77,6 @@ def inspect_file(
         ...     torch.save(torch.nn.Sequential(on.OrthogonalLinear(8, 4, group_size=2)).state_dict(), file.name)
         ...     on.inspect_file(file.name).layers[0].groups
         (2, 2)
-
-    Source: `orthonorm.inspect`.
     """
     contents = read_file(path)
     config = OrthogonalConfig() if config is None else config

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from orthonorm._text_table import text_table
 from orthonorm.functional._orthogonality import orthogonality_errors
-from orthonorm.functional._precision import in_float64, row_norms
+from orthonorm.functional._precision import frobenius_norm, in_float64
 from orthonorm.functional.stiefel._layout import matrix_layout
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._arguments import refuse_meta
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 from orthonorm.parametrizations._saved_options import sizes_in_words
 from orthonorm.parametrizations._weight_norm import OrthogonalWeightNorm
 
@@ -25,7 +26,7 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
 
     $$\max_{\text{groups}} \max_{ij} |W W^T - I|_{ij}, \quad \text{before the scale } g$$
 
-    It is measured on what the library's parametrization makes of V, in the type of the weight. Another parametrization
+    It is measured on what the library's parametrization makes of V, in the dtype of the weight. Another parametrization
     registered behind it, as a mask, acts on the result and is not looked at; `inspect` names it below its table. A lost
     direction of V shows as 1 for a zero row, 1/2 for two equal rows, at least 1/n in a group of n; NaN says that V is
     not finite.
@@ -34,8 +35,8 @@ def orthogonality_error(model: nn.Module | torch.optim.Optimizer) -> dict[str, f
         model: a module with orthogonal weights, or an optimizer with weights on the Stiefel manifold.
 
     Returns:
-        The error by the weight's key in the plain model's `state_dict`, in the order of the model; for an optimizer by
-        the parameter's name where it was given names, and `"group.position"` where not.
+        The error by the weight's key in the plain model's `state_dict`, in the order of the model. For an optimizer the
+        keys are the parameters' names where it was given names, and `"group.position"` where not.
 
     Raises:
         TypeError: if `model` is neither.
@@ -160,15 +161,13 @@ def inspect(model: nn.Module) -> Inspection:
 
 
 def _weights(model: nn.Module) -> list[tuple[str, OrthogonalWeightNorm, Tensor]]:
-    found = [(key, owner, free_matrix(module, name).detach()) for key, module, name, owner in orthogonal_weights(model)]
+    found = [
+        (key, owner, unconstrained(module, name).detach()) for key, module, name, owner in orthogonal_weights(model)
+    ]
     if not found:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight. Call orthogonalize_ first.")
     for key, _, V in found:
-        if V.is_meta:
-            raise ValueError(
-                f"{key} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load "
-                "its weights first."
-            )
+        refuse_meta(V, key, "it is inspected")
     return found
 
 
@@ -202,14 +201,10 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         columns=owner.columns > 0,
         error=_error(owner, unit),
         condition_number=_largest([1.0, *numbers]),
-        v_norm=_root_mean_square(row_norms(rows)) if V.numel() else 0.0,
+        v_norm=float(frobenius_norm(rows)) / math.sqrt(rows.shape[:-1].numel()) if V.numel() else 0.0,
         w_norm=_largest([0.0, *map(largest_singular_value, in_float64(W))]),
         scale=_scale_range(owner.factor()),
     )
-
-
-def _root_mean_square(norms: Tensor) -> float:
-    return float(row_norms(norms.reshape(1, -1))) / math.sqrt(norms.numel())
 
 
 def _largest(numbers: list[float]) -> float:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from orthonorm.functional._precision import in_float64
 from orthonorm.functional.norms._convolution_norms import circular_singular_values, linear_map_norm, zero_padded_bound
+from orthonorm.parametrizations._arguments import refuse_meta
 
 from ._forward_hooks import LAYERS, as_written, evaluating
 
@@ -103,11 +104,10 @@ def _first_calls(model: nn.Module, inputs: Tensor) -> dict[str, tuple[nn.Module,
     return {fqn: (module, found[module]) for module, fqn in layers.items() if module in found}
 
 
-def _layer_operator(fqn: str, module: nn.Module, shapes: _Shapes, iterations: int) -> LayerOperator:
+def _layer_operator(fqn: str, module: Any, shapes: _Shapes, iterations: int) -> LayerOperator:
     upper, smallest, how = _upper(fqn, module, shapes)
     if how != _BOUND:
         return LayerOperator(fqn, upper, upper, smallest, how)
-    assert isinstance(module, nn.modules.conv._ConvNd)
     example = module.weight.new_zeros((1, *shapes[0][-len(module.kernel_size) - 1 :]))
     lower = linear_map_norm(_without_bias(module), example, iterations=iterations)
     return LayerOperator(fqn, min(lower, upper), upper, None, how)  # round-off may have it above
@@ -116,14 +116,10 @@ def _layer_operator(fqn: str, module: nn.Module, shapes: _Shapes, iterations: in
 _BOUND = "power iteration and bound"
 
 
-def _upper(fqn: str, module: nn.Module, shapes: _Shapes) -> tuple[float, float | None, str]:
+def _upper(fqn: str, module: Any, shapes: _Shapes) -> tuple[float, float | None, str]:
     """Return the norm of a layer, or a bound above it; its smallest singular value, if known; how they were found."""
-    weight = _weight(module)
-    if weight.is_meta:
-        raise ValueError(
-            f"{fqn or 'the layer'} is on the meta device, which holds no values. Move it to another one (to_empty) and "
-            "load its weights first."
-        )
+    weight = module.weight.detach()
+    refuse_meta(weight, fqn or "the layer", "operator_norms")
     if not bool(torch.isfinite(weight).all()):
         return math.nan, None, "not finite"
     if weight.numel() == 0:
@@ -131,7 +127,6 @@ def _upper(fqn: str, module: nn.Module, shapes: _Shapes) -> tuple[float, float |
     if isinstance(module, nn.Linear):
         values = torch.linalg.svdvals(in_float64(weight))
         return float(values[0]), float(values[-1]), "svd"
-    assert isinstance(module, nn.modules.conv._ConvNd)
     dims = len(module.kernel_size)
     options = {"stride": module.stride, "dilation": module.dilation, "groups": module.groups}
     source, target = (shape[-dims:] for shape in shapes)
@@ -153,17 +148,10 @@ def _upper(fqn: str, module: nn.Module, shapes: _Shapes) -> tuple[float, float |
     return zero_padded_bound(weight, target if module.transposed else source, **options), None, _BOUND
 
 
-def _weight(module: nn.Module) -> Tensor:
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    return weight.detach()
-
-
-def _without_bias(module: nn.Module) -> Callable[[Tensor], Tensor]:
+def _without_bias(module: Any) -> Callable[[Tensor], Tensor]:
     """Return a convolution without its bias, and with the weight as it is now, which no gradient reaches."""
     # A copy, as what was made in inference mode takes no part in a derivative.
-    weight = _weight(module).clone()
-    assert isinstance(module, nn.modules.conv._ConvNd)
+    weight = module.weight.detach().clone()
     if isinstance(module, nn.modules.conv._ConvTransposeNd):
         run: Callable[..., Tensor] = getattr(F, f"conv_transpose{len(module.kernel_size)}d")
         rest = (module.stride, module.padding, module.output_padding, module.groups, module.dilation)

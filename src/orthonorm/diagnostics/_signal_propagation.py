@@ -70,12 +70,12 @@ def signal_propagation(
 
     Theorem 1, for $s = W x$ with $W W^T = I$ in a single group: $\operatorname{cov}(x) = \sigma^2 I$ gives
     $\operatorname{cov}(s) = \sigma^2 I$, and $|\partial L/\partial x| = |\partial L/\partial s|$. With centring, W also
-    removes the mean direction of x; with several groups only the diagonal blocks of cov(s) are $\sigma^2 I$ and the
+    removes the mean direction of x. With several groups only the diagonal blocks of cov(s) are $\sigma^2 I$, and the
     gradient's norm is kept only on average (errata 6).
 
-    The model is left as it was: its training flag, its gradients and the global random states do not change, but
-    buffers that a training-mode forward updates are updated, so call `model.eval()` first where that matters. What
-    was compiled is run uncompiled.
+    The training flag and the gradients of the model stay as they are, and so do the global random states. Buffers that
+    a training-mode forward updates are updated, so call `model.eval()` first where that matters. What was compiled is
+    run uncompiled.
 
     Args:
         model: any module that takes `inputs` and returns a tensor.

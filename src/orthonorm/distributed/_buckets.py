@@ -21,12 +21,12 @@ __all__ = ["Bucket", "balanced", "make_buckets"]
 
 
 class Bucket:
-    """Some weights, and the groups of their rows that each rank maps: see Note [the buffer of a bucket].
+    """Some weights, and the groups of their rows that each rank transforms: see Note [the buffer of a bucket].
 
     Args:
         first: number of its first weight in the model.
         weights: its weights.
-        pieces: the groups of rows that each rank maps.
+        pieces: the groups of rows that each rank transforms.
     """
 
     def __init__(self, first: int, weights: list[GroupedWeight], pieces: list[list[RowGroup]]) -> None:
@@ -84,7 +84,7 @@ def make_buckets(
     Args:
         weights: of the model.
         limit: a bucket is closed once it holds so many bytes.
-        owners: gives the rank that maps each of some groups.
+        owners: gives the rank that transforms each of some groups.
         ranks: how many ranks there are.
     """
     buckets: list[Bucket] = []

@@ -15,7 +15,8 @@ __all__ = ["orthonormalize_columns"]
 # Note [columns over ranks]
 # With V = [V_1 ... V_R] by columns, Sigma = sum_r V_r V_r^T and W_r = Sigma^{-1/2} V_r: what the ranks have to tell
 # each other is N_G x N_G a group and one mean a row, whatever the number of columns. The Gram matrices are summed onto
-# the ranks (a reduce-scatter: each gets its share of the groups), each root is taken once, and the roots go to all.
+# the ranks (a reduce-scatter: each gets its share of the groups), each inverse square root is computed once and goes to
+# all.
 # Groups of fewer rows than the largest are filled up with a diagonal of their mean eigenvalue, which leaves their own
 # block as it is. The backward goes the same ways in reverse.
 
@@ -53,7 +54,7 @@ def orthonormalize_columns(
     X = V.to(torch.float64)
     if center:
         X = X - sum_over_ranks(X.sum(-1, keepdim=True), group) / d
-    W = _by_groups(_roots(_grams(X, sizes), sizes, group, method), X, sizes)
+    W = _by_groups(_inverse_sqrts(_grams(X, sizes), sizes, group, method), X, sizes)
     if V.dtype == torch.float64:
         # Sigma is good to eps cond(V)^2 only: one step of Newton's iteration for the polar factor squares the error.
         grams = sum_over_ranks(_grams(W, sizes), group)
@@ -74,8 +75,8 @@ def _by_groups(small: Tensor, X: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return torch.cat(parts)
 
 
-def _roots(grams: Tensor, sizes: tuple[int, ...], group: Collective, method: str) -> Tensor:
-    """Return the inverse root of the sum over ranks of each Gram matrix, each rank taking its share of them."""
+def _inverse_sqrts(grams: Tensor, sizes: tuple[int, ...], group: Collective, method: str) -> Tensor:
+    """Return the inverse square root of each Gram matrix summed over ranks; each rank computes its share of them."""
     ranks, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
     held = -(-len(sizes) // ranks)
     s = grams.shape[-1]

@@ -21,12 +21,12 @@ BUCKET_MIB = 25.0
 def divide_(model: nn.Module, process_group: Collective | None = None, *, bucket_mib: float = BUCKET_MIB) -> nn.Module:
     """Divide the transformation of a model's orthogonal weights, forward and backward, among data parallel ranks.
 
-    Every rank keeps the whole of V. In a forward each maps the groups of rows that are its share, and one all-gather a
-    bucket brings the orthonormal rows to all ranks while the next bucket is mapped. In the backward one reduce-scatter
-    brings the mean gradient of each group to its rank, which runs the adjoint, and one all-gather brings the gradient
-    of V to all. So the gradient of V is the mean over ranks already, and DistributedDataParallel is asked to leave V
-    alone (where it does not, it averages equal numbers). Beside the gradient's own traffic, as much as without
-    `divide_`, a step exchanges W once.
+    Every rank keeps the whole of V. In a forward each transforms its share of the groups of rows. One all-gather a
+    bucket brings the orthonormal rows to all ranks while the next bucket is transformed. In the backward one
+    reduce-scatter brings the mean gradient of each group to its rank, which runs the adjoint, and one all-gather brings
+    the gradient of V to all. So the gradient of V is the mean over ranks already, and DistributedDataParallel is asked
+    to leave V alone (where it does not, it averages equal numbers). A step exchanges W once, besides the gradient,
+    whose traffic is that of a step without `divide_`.
 
     The shares are groups of rows, not layers, balanced by operations, and each rank finds them by itself. The weights
     are those of one process. Call it on every rank, after `orthogonalize_` and before wrapping the model; V is taken

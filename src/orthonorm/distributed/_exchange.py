@@ -1,4 +1,4 @@
-"""One forward's exchange: each rank maps its groups of rows, and the orthonormal rows go to all ranks."""
+"""One forward's exchange: each rank transforms its groups of rows, and the orthonormal rows go to all."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orthonorm.parametrizations import OrthogonalWeightNorm
-from orthonorm.parametrizations._registration import free_matrix
+from orthonorm.parametrizations._orthogonal_weights import unconstrained
 
 from ._buckets import Bucket
 from ._collectives import Collective, all_gather, reduce_scatter
@@ -29,7 +29,7 @@ __all__ = ["DividedWeightNorm", "Exchange", "Member", "Precision", "install"]
 
 
 class Precision(NamedTuple):
-    """The types that rows are exchanged in, and their gradients; None for the type of V."""
+    """The dtypes that rows are exchanged in, and their gradients; None for the dtype of V."""
 
     rows: torch.dtype | None = None
     gradients: torch.dtype | None = None
@@ -40,7 +40,7 @@ AS_IS = Precision()
 
 @dataclass
 class Member:
-    """One unconstrained parameter V and the parametrizations that map it (several where layers share it)."""
+    """One unconstrained parameter V and the parametrizations that transform it (several where layers share it)."""
 
     key: str
     module: nn.Module
@@ -50,7 +50,7 @@ class Member:
     @property
     def V(self) -> Tensor:
         """The unconstrained parameter as it is registered now."""
-        return free_matrix(self.module, self.name)
+        return unconstrained(self.module, self.name)
 
 
 @dataclass
@@ -97,12 +97,12 @@ class Exchange:
 
     Args:
         members: the unconstrained parameters.
-        buckets: which rank maps which of their groups.
+        buckets: which rank transforms which of their groups.
         group: the ranks.
         collect: `(bucket, the unconstrained parameters of its weights) -> this rank's rows of V`, flat.
         outside: `V -> V` as the transformation reads it outside of a forward.
         always: exchange in evaluation, too (no rank holds all of V), not only where gradients are wanted.
-        precision: types of what is exchanged.
+        precision: dtypes of what is exchanged.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Exchange:
         return copied
 
     def begin(self, module: nn.Module, _: Any) -> None:
-        """Map this rank's groups and start the exchange, bucket by bucket; runs before the model's forward."""
+        """Transform this rank's groups and start the exchange, bucket by bucket; runs before the model's forward."""
         _begin(self, module)  # type: ignore[call-arg]
 
     def end(self, *_: Any) -> None:

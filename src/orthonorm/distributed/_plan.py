@@ -6,34 +6,38 @@ from functools import lru_cache
 from statistics import median
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from orthonorm.functional import orthonormalize
 from orthonorm.functional._option_types import MethodName, Precision
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations import OrthogonalWeightNorm
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 from ._buckets import Bucket, balanced, make_buckets
 from ._divide import BUCKET_MIB, check_bucket
 from ._row_groups import GroupedWeight
 from ._row_transfers import Moves, where_most_rows_are
-from ._shared_weights import describe, has_plain_rows
+from ._shared_weights import NONE_TO_SHARD, describe, has_plain_rows
 
-__all__ = ["SETUPS", "Plan", "plan", "plan_weights"]
+__all__ = ["Plan", "plan", "plan_weights"]
 
-SETUPS = ("divide", "shard")
+_SETUPS = ("divide", "shard")
 
 
 @dataclass(frozen=True)
 class Plan:
     """What each of some ranks does in a step; prints as a summary.
 
+    Operations are those that torch counts (`FlopCounterMode`): the matrix products of the transformation, forward and
+    backward. `ConversionPlan.operations` is another number, an estimate that includes the eigendecomposition.
+
     Attributes:
         setup: `"divide"` (`divide_`) or `"shard"` (`shard_`).
         weights: number of orthogonal weights.
         groups: groups of rows: the pieces of work that can be shared out.
-        single: operations of the transformation in one process, forward and backward.
+        single: operations of the transformation in one process.
         operations: those of each rank.
         sent: bytes that each rank sends.
         collectives: collectives a step.
@@ -58,7 +62,7 @@ class Plan:
 
     @property
     def idle(self) -> int:
-        """Ranks that map nothing."""
+        """The number of ranks that transform nothing."""
         return self.operations.count(0)
 
     def __str__(self) -> str:
@@ -93,9 +97,8 @@ _CUT_CURE = " (their rows beyond it travel; a group size that divides the rows a
 def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: float = BUCKET_MIB) -> Plan:
     """Return what `divide_` or `shard_` will have each rank do in a step, without running either.
 
-    Operations are those that torch counts (`FlopCounterMode`: matrix products), found by tracing the transformation of
-    each shape on tensors without data; bytes follow from the buffers of the collectives, of which a rank sends
-    `(R - 1) / R` in a ring. The model may be on the meta device.
+    Operations are counted by tracing the transformation of each shape on tensors without data. Bytes follow from the
+    buffers of the collectives, of which a rank sends `(R - 1) / R` in a ring. The model may be on the meta device.
 
     Args:
         model: a model with orthogonal weights.
@@ -113,33 +116,32 @@ def plan(model: nn.Module, ranks: int, *, setup: str = "divide", bucket_mib: flo
         >>> plan(torch.nn.Sequential(on.OrthogonalLinear(64, 32, group_size=8)), ranks=4).share
         1.0
     """
-    found = {
-        id(free_matrix(module, name)): (key, owner, free_matrix(module, name))
-        for key, module, name, owner in orthogonal_weights(model)
-    }
-    if setup == "shard":
-        found = {i: w for i, w in found.items() if has_plain_rows(w[1])}
-    if not found:
+    weights = [(key, owner, unconstrained(module, name)) for key, module, name, owner in orthogonal_weights(model)]
+    if not weights:
         raise ValueError(
             f"this {type(model).__name__} has no orthogonal weight to plan for. Call orthogonalize_ first."
         )
-    weights = [describe(key, owner, V) for key, owner, V in found.values()]
     return plan_weights(weights, ranks, setup=setup, bucket_mib=bucket_mib)
 
 
 def plan_weights(
-    weights: Sequence[GroupedWeight], ranks: int, *, setup: str = "divide", bucket_mib: float = BUCKET_MIB
+    owners: Sequence[tuple[str, OrthogonalWeightNorm, Tensor]],
+    ranks: int,
+    *,
+    setup: str = "divide",
+    bucket_mib: float = BUCKET_MIB,
 ) -> Plan:
-    """Return the plan of `plan` for weights of known shapes."""
+    """Return the plan of `plan` for weights given by their names, parametrizations and unconstrained parameters."""
     check_bucket(bucket_mib)
     if isinstance(ranks, bool) or not isinstance(ranks, int):
         raise TypeError(f"ranks must be a whole number; got {ranks!r}.")
     if ranks < 1:
         raise ValueError(f"ranks must be at least 1; got {ranks}.")
-    if setup not in SETUPS:
-        raise ValueError(f"setup must be one of {', '.join(map(repr, SETUPS))}; got {setup!r}.")
-    owners = balanced(ranks) if setup == "divide" else where_most_rows_are(weights, ranks)
-    buckets = make_buckets(weights, bucket_mib * 2**20, owners, ranks)
+    if setup not in _SETUPS:
+        raise ValueError(f"setup must be one of {', '.join(map(repr, _SETUPS))}; got {setup!r}.")
+    weights = _weights_in_exchange(owners, setup)
+    mappers = balanced(ranks) if setup == "divide" else where_most_rows_are(weights, ranks)
+    buckets = make_buckets(weights, bucket_mib * 2**20, mappers, ranks)
     operations = [0] * ranks
     for bucket in buckets:
         for rank, piece in enumerate(bucket.pieces):
@@ -163,6 +165,25 @@ def plan_weights(
         cut=sum(len({(s.mapper, s.group) for s in moved.moved}) for moved in moves),
         gradient=2 * sum(w.bytes for w in weights) * (ranks - 1) // ranks,
     )
+
+
+def _weights_in_exchange(owners: Sequence[tuple[str, OrthogonalWeightNorm, Tensor]], setup: str) -> list[GroupedWeight]:
+    """Return the weights that `divide_` or `shard_` takes: a shared V once, and for `shard_` those whose rows are V's.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    shared: dict[int, list[tuple[str, OrthogonalWeightNorm, Tensor]]] = {}
+    for weight in owners:
+        shared.setdefault(id(weight[2]), []).append(weight)
+    weights = [
+        describe(*same[0])
+        for same in shared.values()
+        if setup == "divide" or all(has_plain_rows(owner) for _, owner, _ in same)
+    ]
+    if not weights:
+        raise ValueError(NONE_TO_SHARD)
+    return weights
 
 
 def _bytes(bucket: Bucket) -> int:

@@ -1,4 +1,4 @@
-"""The groups of rows of a model's weights, what each costs, and which rank maps which: plain numbers, no process."""
+"""The groups of rows of a model's weights, what each costs, and which rank transforms which, as plain numbers."""
 
 import heapq
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ __all__ = ["GroupedWeight", "RowGroup", "groups_of", "share_out"]
 
 @dataclass(frozen=True)
 class GroupedWeight:
-    """What decides how a weight's rows are mapped: one matrix `(n, d)` for each of a convolution's own groups."""
+    """What decides how a weight's rows are transformed: one matrix `(n, d)` for each of a convolution's own groups."""
 
     key: str
     parts: int
@@ -33,7 +33,7 @@ class GroupedWeight:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """One group of rows that are orthonormal together: the least that a rank can map."""
+    """One group of rows that are orthonormal together: the least that a rank can transform."""
 
     weight: int
     part: int
@@ -46,7 +46,7 @@ class RowGroup:
 
     @property
     def kind(self) -> tuple[int, int, bool, MethodName, Precision]:
-        """What groups that are mapped in one batch have in common."""
+        """What groups that are transformed in one batch have in common."""
         return self.d, self.size, self.center, self.method, self.precision
 
     @property

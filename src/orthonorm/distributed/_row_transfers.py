@@ -104,7 +104,7 @@ class Moves:
         return _concatenate([s.of(local) for s in self._leaving(rank)], local[0])
 
     def piece(self, local: Sequence[Tensor], received: Tensor | None, rank: int) -> Tensor:
-        """Return the rows of the groups that a rank maps, flat, from its own and the received ones."""
+        """Return the rows of the groups that a rank transforms, flat, from its own and the received ones."""
         coming = self._coming(rank)
         parts = received.split([s.numel for s in coming]) if received is not None and coming else ()
         arrived = {id(s): part for s, part in zip(coming, parts, strict=True)}

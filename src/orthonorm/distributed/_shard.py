@@ -1,4 +1,4 @@
-"""Sharded training: V in shards of rows, each rank maps the groups it holds, and only orthonormal rows are gathered."""
+"""Sharded training: V in shards of rows, which their ranks transform, and only orthonormal rows are gathered."""
 
 import inspect
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 from ._buckets import Bucket, make_buckets
 from ._collectives import Collective, all_to_all, average_gradient
 from ._divide import BUCKET_MIB, check_bucket
 from ._exchange import DividedWeightNorm, Exchange, Member, Precision, install
 from ._row_transfers import Moves, where_most_rows_are
-from ._shared_weights import check_group, check_same_everywhere, describe, find_members, has_plain_rows
+from ._shared_weights import NONE_TO_SHARD, check_group, check_same_everywhere, describe, find_members, has_plain_rows
 
 __all__ = ["shard_", "sharded_params"]
 
@@ -27,14 +27,15 @@ __all__ = ["shard_", "sharded_params"]
 def shard_(
     model: nn.Module, mesh: DeviceMesh, *, mp_policy: MixedPrecisionPolicy | None = None, bucket_mib: float = BUCKET_MIB
 ) -> nn.Module:
-    """Shard every V on rows, map each group of rows on the rank that holds it, and gather only W.
+    """Shard every V on rows, transform each group of rows on the rank that holds it, and gather only W.
 
     V becomes a DTensor, `Shard(0)` on the mesh, out of `fully_shard`'s hands: its gradient and the optimizer's state
-    are sharded as V is, and raw V is never gathered in a forward. Groups are mapped whole by the rank that holds most
-    of their rows; where a border between ranks cuts a group, its other rows (only those) are sent there and their
-    gradients back. `plan` says what that costs, and `OrthogonalConfig(blocks=...)` or a group size that divides the
-    rows a rank avoids it. The orthonormal rows of the whole model are gathered at the start of its forward and live
-    until its backward, as weights do with `reshard_after_forward=False`.
+    are sharded as V is, and raw V is never gathered in a forward. The orthonormal rows of the whole model are gathered
+    at the start of its forward and live until its backward, as weights do with `reshard_after_forward=False`.
+
+    A group is transformed whole by the rank that holds most of its rows. Where a border between ranks cuts a group, its
+    other rows (only those) are sent there and their gradients back. `plan` says what that costs. A group size that
+    divides the rows a rank avoids it, and so does `OrthogonalConfig(blocks=...)`.
 
     Call it on every rank after `orthogonalize_`, before `fully_shard` and before building the optimizer; values are
     those of the mesh's first rank. The weights and their gradients are those of one process. Weights whose rows are no
@@ -44,8 +45,8 @@ def shard_(
     Args:
         model: a model with orthogonal weights, with values, on the mesh's device.
         mesh: one dimension, the one that `fully_shard` gets.
-        mp_policy: the policy that `fully_shard` gets: V stays in its type and W is computed from that, then gathered as
-            `param_dtype`; gradients of W are averaged in `reduce_dtype`.
+        mp_policy: the policy that `fully_shard` gets. V stays in its dtype, W is computed from it and then gathered as
+            `param_dtype`, and gradients of W are averaged in `reduce_dtype`.
         bucket_mib: a collective is begun once its weights take so many MiB.
 
     Returns:
@@ -83,10 +84,7 @@ def shard_(
     group = check_group("shard_", mesh.get_group())
     members = [member for member in find_members(model, "shard_") if all(map(has_plain_rows, member.owners))]
     if not members:
-        raise ValueError(
-            "no orthogonal weight of this model can be sharded on rows: transposed convolutions, stacks and embeddings "
-            "with a padding row keep theirs elsewhere. Leave the model to fully_shard alone."
-        )
+        raise ValueError(NONE_TO_SHARD)
     weights = [describe(member.key, member.owners[0], member.V) for member in members]
     check_same_everywhere(weights, group, members[0].V.device)
     ranks = dist.get_world_size(group)
@@ -126,7 +124,7 @@ def sharded_params(model: nn.Module) -> set[nn.Parameter]:
         ValueError: if it has none.
     """
     found = {
-        free_matrix(module, name)
+        unconstrained(module, name)
         for _, module, name, owner in orthogonal_weights(model)
         if isinstance(owner, DividedWeightNorm) and owner.exchange.always
     }
@@ -150,7 +148,7 @@ def _distribute(model: nn.Module, members: Sequence[Member], mesh: DeviceMesh) -
 
 
 class _HeldRows(torch.autograd.Function):
-    """The rows that a rank holds to those of the groups it maps; backward the way back."""
+    """The rows that a rank holds to those of the groups it transforms; backward the way back."""
 
     @staticmethod
     def forward(ctx: Any, moves: Moves, group: Collective, *local: Tensor) -> Tensor:  # type: ignore[override]

@@ -8,13 +8,27 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from orthonorm.parametrizations import OrthogonalWeightNorm
-from orthonorm.parametrizations._registration import free_matrix, orthogonal_weights
+from orthonorm.parametrizations._arguments import refuse_meta
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 from ._collectives import Collective
 from ._exchange import DividedWeightNorm, Member
 from ._row_groups import GroupedWeight
 
-__all__ = ["check_group", "check_same_everywhere", "describe", "find_members", "has_plain_rows", "refuse_columns"]
+__all__ = [
+    "NONE_TO_SHARD",
+    "check_group",
+    "check_same_everywhere",
+    "describe",
+    "find_members",
+    "has_plain_rows",
+    "refuse_columns",
+]
+
+NONE_TO_SHARD = (
+    "no orthogonal weight of this model can be sharded on rows: transposed convolutions, stacks and embeddings with a "
+    "padding row keep theirs elsewhere. Leave the model to fully_shard alone."
+)
 
 
 def check_group(caller: str, process_group: Collective | None) -> Collective:
@@ -43,14 +57,10 @@ def find_members(model: nn.Module, caller: str) -> list[Member]:
     """
     members: dict[int, Member] = {}
     for key, module, name, owner in orthogonal_weights(model):
-        V = free_matrix(module, name)
+        V = unconstrained(module, name)
         if isinstance(owner, DividedWeightNorm) and owner.exchange.members:
             raise ValueError(f"{key} is divided among ranks already. Call {caller} once, on the model or on its parts.")
-        if V.is_meta:
-            raise ValueError(
-                f"{key} is on the meta device, without values. Materialize and initialize the model, then "
-                f"call {caller}."
-            )
+        refuse_meta(V, key, caller)
         member = members.setdefault(id(V), Member(key, module, name, []))
         if owner not in member.owners:
             member.owners.append(owner)
@@ -80,7 +90,7 @@ def has_plain_rows(owner: OrthogonalWeightNorm) -> bool:
 
 
 def describe(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> GroupedWeight:
-    """Return what decides how a weight's rows are mapped.
+    """Return what decides how a weight's rows are transformed.
 
     Raises:
         ValueError: if columns of it are orthonormal.

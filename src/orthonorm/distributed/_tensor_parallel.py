@@ -11,25 +11,29 @@ from torch.nn.utils import parametrize
 from orthonorm.functional._groups import group_sizes
 from orthonorm.functional._orthonormalize import orthonormalize_groups
 from orthonorm.parametrizations import OrthogonalWeightNorm
-from orthonorm.parametrizations._registration import free_matrix
+from orthonorm.parametrizations._orthogonal_weights import unconstrained
 
 from ._collectives import sum_gradient
 from ._columns import orthonormalize_columns
 from ._row_transfers import rows_per_rank
 from ._shared_weights import check_group, refuse_columns
 
-__all__ = ["STYLES", "ParallelWeightNorm", "tensor_parallel_"]
+__all__ = ["ParallelWeightNorm", "tensor_parallel_"]
 
-STYLES = ("colwise", "rowwise")
+_STYLES = ("colwise", "rowwise")
 
 
 def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, str]) -> nn.Module:
     """Spread orthogonal linear layers over ranks, as torch's ColwiseParallel and RowwiseParallel do plain ones.
 
-    `"colwise"`: a rank has some outputs, which are rows of W. It maps the groups it holds, and nothing is exchanged for
-    it. Takes whole inputs, gives its part of the outputs. `"rowwise"`: a rank has some inputs, which are columns of W.
-    The ranks sum the Gram matrices of the groups, take each root once and keep their columns of W. Takes a part of the
-    inputs, gives whole outputs. V, the bias and a learned scale become DTensors; build the optimizer afterwards.
+    With `"colwise"` a rank has some outputs, which are rows of W. It transforms the groups that it holds, without any
+    exchange. The layer takes whole inputs and returns its part of the outputs.
+
+    With `"rowwise"` a rank has some inputs, which are columns of W. The ranks sum the Gram matrices of the groups,
+    compute each inverse square root once and keep their columns of W. The layer takes a part of the inputs and returns
+    whole outputs.
+
+    V, the bias and a learned scale become DTensors, so build the optimizer afterwards.
 
     Args:
         model: a converted model, whose values are those of the mesh's first rank.
@@ -41,8 +45,8 @@ def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, st
 
     Raises:
         TypeError: if a named module is no Linear with an orthogonal weight, or `mesh` no DeviceMesh.
-        ValueError: if a border between ranks cuts a group of rows (the message says which sizes avoid it), a name or
-            style is not known, the mesh has more than one dimension, or no process group is initialised.
+        ValueError: if a border between ranks cuts a group of rows (the message says which sizes avoid it), or a name or
+            style is not known. Also if the mesh has more than one dimension, or no process group is initialised.
 
     Examples:
         >>> import tempfile, torch, torch.distributed as dist, orthonorm as on
@@ -73,8 +77,8 @@ def tensor_parallel_(model: nn.Module, mesh: DeviceMesh, styles: Mapping[str, st
 
 
 def _find(model: nn.Module, name: str, style: str) -> nn.Linear:
-    if style not in STYLES:
-        raise ValueError(f"{name}: a style must be one of {', '.join(map(repr, STYLES))}; got {style!r}.")
+    if style not in _STYLES:
+        raise ValueError(f"{name}: a style must be one of {', '.join(map(repr, _STYLES))}; got {style!r}.")
     try:
         layer = model.get_submodule(name)
     except AttributeError:
@@ -96,7 +100,7 @@ def _owner(layer: nn.Linear) -> OrthogonalWeightNorm:
 
 def _check_borders(name: str, layer: nn.Linear, ranks: int) -> None:
     """Raise a ValueError where a border between two ranks' rows cuts a group, with what avoids it."""
-    owner, (n, d) = _owner(layer), free_matrix(layer, "weight").shape
+    owner, (n, d) = _owner(layer), unconstrained(layer, "weight").shape
     held = rows_per_rank(n, ranks)
     if _whole(owner.sizes, held):
         return
@@ -118,7 +122,7 @@ def _whole(sizes: tuple[int, ...], held: int) -> bool:
 
 
 def _spread(layer: nn.Linear, mesh: DeviceMesh, style: str) -> None:
-    owner, V = _owner(layer), free_matrix(layer, "weight")
+    owner, V = _owner(layer), unconstrained(layer, "weight")
     rows = [Shard(0)] if style == "colwise" else [Replicate()]
     owner.__class__ = ParallelWeightNorm
     layer.parametrizations.weight.original = _distributed(V, mesh, rows if style == "colwise" else [Shard(1)])  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""A deficient matrix completed by fixed directions, so that an orthonormal start exists."""
+"""A deficient matrix completed by fixed directions, so that an orthonormal initial value exists."""
 
 import math
 
@@ -15,7 +15,7 @@ __all__ = ["complete_rank", "fixed_rows"]
 # V_C = U S R^T has lost the directions U_0 (left singular vectors of zero singular values): a zero-initialised head, a
 # dead or a repeated row. The orthonormal matrix nearest to V_C is then not unique: U R^T + U_0 B for any orthonormal B
 # orthogonal to R. We take the B nearest to U_0^T F, where F is a fixed orthonormal matrix that depends on (n, d) only
-# (cosines, of zero mean), so that the start is the same on every machine and no random number is drawn.
+# (cosines, of zero mean), so that the initial value is the same on every machine and no random number is drawn.
 
 
 def fixed_rows(n: int, d: int, *, dtype: torch.dtype, device: torch.device | None = None) -> Float[Tensor, "n d"]:

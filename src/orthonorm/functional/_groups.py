@@ -70,7 +70,7 @@ def check_group_arguments(group_size: int | None, grouping: str) -> None:
 
 
 def runs_of_equal_size(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return `(size, count)` of each run of equal neighbours, so that a run is mapped in one batch."""
+    """Return `(size, count)` of each run of equal neighbours, so that a run is transformed in one batch."""
     return [(size, len(list(run))) for size, run in groupby(sizes)]
 
 

@@ -62,7 +62,7 @@ class _InverseSqrt(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_P: Tensor, *_: Any) -> tuple[Tensor, None]:  # type: ignore[override]
         P, basis, numbers = ctx.saved_tensors
-        with exact_products(P.device):
+        with exact_products(P.device, P.dtype):
             return -P @ lyapunov(P, P @ grad_P @ P, basis, numbers, ctx.method) @ P, None
 
 
@@ -90,7 +90,7 @@ class _Lyapunov(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:  # type: ignore[override]
         P, Y, basis, numbers = ctx.saved_tensors
-        with exact_products(P.device):
+        with exact_products(P.device, P.dtype):
             Z = lyapunov(P, grad, basis, numbers, ctx.method)
             return -(Z @ Y.mT + Y.mT @ Z), Z, None, None, None
 
@@ -118,13 +118,14 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
     mapped by `torch.vmap`. The symmetric part of `Sigma` is used. It is computed in float64 where the device has it.
 
     Args:
-        Sigma: symmetric positive matrices, any floating type. Eigenvalues below 1024 eps times the largest (eps of the
-            type computed in) count as that much; a matrix with NaN or infinity gives NaN and leaves the others right.
+        Sigma: symmetric positive matrices, of a real floating dtype. Eigenvalues below 1024 eps times the largest (eps
+            of the dtype computed in) count as that much. A matrix with NaN or infinity gives NaN and leaves the others
+            right.
         method: `"eigh"` (eigendecomposition), `"newton"` (matrix products only), or `"auto"`, which is `"eigh"` on
-            the CPU and `"newton"` elsewhere.
+            the CPU and `"newton"` on an accelerator.
 
     Returns:
-        `P`, of the shape and type of `Sigma`, symmetric.
+        `P`, of the shape and dtype of `Sigma`, symmetric.
 
     Raises:
         TypeError: if `Sigma` is not a real floating tensor.
@@ -153,7 +154,7 @@ def inverse_sqrt(Sigma: Float[Tensor, "*batch n n"], *, method: str = "auto") ->
         return Sigma.clone()
     S = Sigma.to(working_dtype(Sigma))
     node = _InverseSqrt if torch.compiler.is_compiling() else _InverseSqrtForward
-    with exact_products(S.device):
+    with exact_products(S.device, S.dtype):
         # The mean of S and its transpose; their sum would leave the range of the type before the mean does.
         P = node.apply(torch.lerp(S, S.mT, 0.5), choose_method(method, Sigma.device))[0]
     return P.to(Sigma.dtype)

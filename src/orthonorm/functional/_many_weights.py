@@ -29,15 +29,16 @@ class Rows(NamedTuple):
 
 
 def orthonormalize_together(weights: Sequence[Rows]) -> list[Tensor]:
-    r"""Return `orthonormalize_groups` of each weight, the roots of all groups of one size taken in one call.
+    r"""Return `orthonormalize_groups` of each weight, all inverse square roots of one size computed in one call.
 
     $$W_k = \Sigma_k^{-1/2} (V_k - \bar V_k) \quad \text{for every group } k \text{ of every weight}$$
 
-    The Gram matrix of a group of `n` rows is n x n whatever the layer, so the roots of a whole network are one batch;
-    groups of equal shape share the other products too. The results and the gradients are those of weight by weight.
+    The Gram matrix of a group of `n` rows is n x n whatever the layer, so the inverse square roots of a whole network
+    are one batch. Groups of equal shape share the other matrix products too. The results and the gradients are those of
+    weight by weight.
 
     Args:
-        weights: the matrices `(m, n, d)`, the sizes of their groups, and how they are mapped.
+        weights: the matrices `(m, n, d)`, the sizes of their groups, and how they are transformed.
 
     Examples:
         >>> import torch
@@ -89,5 +90,5 @@ def _assemble(parts: Sequence[Tensor], V: Tensor) -> Tensor:
     if V.numel() == 0:
         return parts[0]
     m, _, d = V.shape
-    maps = [part.reshape(m, -1, d) for part in parts]
-    return maps[0] if len(maps) == 1 else torch.cat(maps, dim=-2)
+    Ws = [part.reshape(m, -1, d) for part in parts]
+    return Ws[0] if len(Ws) == 1 else torch.cat(Ws, dim=-2)

@@ -39,18 +39,18 @@ def orthonormalize(
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         tall: what a matrix of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`, one
             matrix with orthonormal columns, `W^T W = I` (`group_size` is None then and `center` False).
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` in eager mode on a
-            CPU and `"newton"` elsewhere.
+        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`. That is `"eigh"` on a CPU and
+            `"newton"` on an accelerator. Compiled code takes `"newton"` for float32 (and half precision) on a CPU too.
         precision: `"auto"` computes float32 matrices (and half precision) in float32, in as many passes as accuracy
-            needs, and in eager mode on a CPU in float64 where the condition number of a group is above 25. Rows are
-            orthonormal to 1e-5 on a CPU at any condition number up to 1e3, to 3e-5 elsewhere. `"float64"` computes in
-            float64 always, which makes `W` right to its own dtype; use it for condition numbers above 1e3 on an
+            needs. In eager mode on a CPU it computes in float64 where the condition number of a group is above 25. Up
+            to a condition number of 1e3 rows are orthonormal to 1e-5 there, and to 3e-5 elsewhere. `"float64"` computes
+            in float64 always, and float32 rows are orthonormal to 1e-6. Use it for condition numbers above 1e3 on an
             accelerator.
 
     Returns:
-        `W`, of the shape and type of `V`. Where rows of a group are dependent its lost directions come out small
-        (singular values below 1, often far below) and finite; a group with NaN or infinity comes out as NaN and leaves
-        the others right.
+        `W`, of the shape and dtype of `V`. Where rows of a group are dependent, its lost directions come out finite and
+        small: their singular values are below 1, often far below. A group with NaN or infinity comes out as NaN and
+        leaves the others right.
 
     Raises:
         TypeError: if `V` is not a real floating tensor.
@@ -74,7 +74,8 @@ def orthonormalize(
         raise TypeError(f"V must be a torch.Tensor; got {type(V).__name__}. Make it one with torch.as_tensor(V).")
     if V.is_complex():
         raise TypeError(
-            f"V must be real; got {V.dtype}. Orthonormalize torch.view_as_real parts, or use a unitary map."
+            f"V must be real; got {V.dtype}. Orthonormalize its real and imaginary parts (torch.view_as_real), or take "
+            "torch.nn.utils.parametrizations.orthogonal, which makes a complex weight unitary."
         )
     if not V.is_floating_point():
         raise TypeError(f"V must be a floating tensor; got {V.dtype}. Convert it with .float().")
@@ -104,10 +105,10 @@ def orthonormalize_groups(
     runs = runs_of_equal_size(sizes)
     # A single part is not split: the gradient of a split is one more copy of the weight.
     parts = [V] if len(runs) == 1 else V.split([size * count for size, count in runs], dim=-2)
-    maps = [
+    Ws = [
         # Never a reshape to -1: torch.compile is lost in its quotient where shapes vary.
         map_batches([part.unflatten(-2, (count, size)).flatten(0, -3)], center=center, path=path)[0]
         for part, (size, count) in zip(parts, runs, strict=True)
     ]
-    maps = [W.reshape(part.shape) for W, part in zip(maps, parts, strict=True)]
-    return maps[0] if len(maps) == 1 else torch.cat(maps, dim=-2)
+    Ws = [W.reshape(part.shape) for W, part in zip(Ws, parts, strict=True)]
+    return Ws[0] if len(Ws) == 1 else torch.cat(Ws, dim=-2)

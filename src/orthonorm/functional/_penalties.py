@@ -10,13 +10,13 @@ __all__ = ["double_soft_orthogonality", "soft_orthogonality"]
 
 
 def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None = None) -> Float[Tensor, "*batch"]:
-    """Squared distance of the Gram matrix from the identity, summed over the groups of rows.
+    """Return the squared distance of the Gram matrix from the identity, summed over the groups of rows.
 
     `sum_g |W_g W_g^T - I|_F^2`; for a tall matrix without groups `|W^T W - I|_F^2`
 
     Args:
         W: any real floating dtype. Flatten a convolution kernel first, `weight.flatten(1)`.
-        group_size: at most this many rows a group, or `None`: `StiefelSGD`'s rule.
+        group_size: at most this many rows a group, or `None`, as in `StiefelSGD`.
 
     Returns:
         One number a matrix, zero exactly for what `StiefelSGD` would keep.
@@ -41,13 +41,13 @@ def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None
 def double_soft_orthogonality(
     W: Float[Tensor, "*batch n d"], *, group_size: int | None = None
 ) -> Float[Tensor, "*batch"]:
-    """The penalty from both sides, summed over the groups of rows.
+    """Return the penalty on rows and on columns, summed over the groups of rows.
 
     `sum_g |W_g W_g^T - I|_F^2 + |W_g^T W_g - I|_F^2`
 
-    With singular values `s` the two terms are `sum (s^2 - 1)^2`, the longer side's plus the
-    difference of the sides: so this is twice `soft_orthogonality` plus `sum_g |n_g - d|`, is computed
-    that way on the shorter side, and has twice its gradient. It is zero for square groups only.
+    With singular values `s` each of the two terms is `sum (s^2 - 1)^2`, and that of the longer side has the difference
+    of the sides in addition. So this is twice `soft_orthogonality` plus `sum_g |n_g - d|`, and has twice its gradient.
+    It is zero for square groups only.
 
     Args:
         W: any real floating dtype.

@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ._matmul_precision import full_float32
+
 __all__ = [
     "PRECISIONS",
     "check_precision",
     "exact_products",
+    "frobenius_norm",
     "in_float64",
     "power_of_two_below",
-    "products_are_reduced",
     "row_norms",
     "without_autocast",
     "working_dtype",
@@ -37,7 +39,7 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 def working_dtype(*tensors: Tensor) -> torch.dtype:
-    """Return the type in which Gram matrices are formed: float64, or float32 on a device without it."""
+    """Return the dtype in which Gram matrices are formed: float64, or float32 on a device without it."""
     return torch.float32 if any(t.device.type == "mps" for t in tensors) else torch.float64
 
 
@@ -47,68 +49,25 @@ def in_float64(X: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which products keep their types; on `meta`, which has no autocast, one that does nothing."""
+    """Return a context in which products keep their dtypes; on `meta`, which has no autocast, one that does nothing."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
-def products_are_reduced() -> bool:
-    """Return whether torch may compute float32 matrix products in TF32 or bfloat16."""
-    try:
-        return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # it was set for one backend, which this function does not tell
-        return True
-
-
-# What torch.compiler.assume_constant_result does, which would import the compiler. Compiled code has a guard on the
-# setting, and is compiled again for another.
-products_are_reduced._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@contextmanager
-def _without_reduced_products() -> Iterator[None]:
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:
-        before = None
-    if before is not None:
-        torch.set_float32_matmul_precision("highest")
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(before)
-        return
-    backends: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul")]  # noqa: B009
-    settings = [backend.fp32_precision for backend in backends]
-    try:
-        for backend in backends:
-            backend.fp32_precision = "ieee"
-        yield
-    finally:
-        for backend, setting in zip(backends, settings, strict=True):
-            backend.fp32_precision = setting
-
-
-def exact_products(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which products are computed in their own dtype, in all its digits.
+def exact_products(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """Return a context in which products of a dtype are computed in it, in all its digits.
 
     Neither autocast nor TF32 nor bfloat16. Traced code cannot change the setting of float32 products; where they are
     reduced, the transformation computes in float64 there.
     """
     if torch.compiler.is_compiling() or device.type == "meta":
         return without_autocast(device)
-    contexts = []
-    if torch.is_autocast_enabled(device.type):
-        contexts.append(without_autocast(device))
-    if products_are_reduced():
-        contexts.append(_without_reduced_products())
-    return _all_of(contexts) if contexts else nullcontext()
+    full = full_float32(device, dtype)
+    return _both(without_autocast(device), full) if torch.is_autocast_enabled(device.type) else full
 
 
 @contextmanager
-def _all_of(contexts: list[AbstractContextManager[Any]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
+def _both(first: AbstractContextManager[Any], second: AbstractContextManager[Any]) -> Iterator[None]:
+    with first, second:
         yield
 
 
@@ -126,7 +85,7 @@ def power_of_two_below(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch 
 
 
 def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
-    """Return the norm of each row, right also where the squares of its entries are no numbers of the type.
+    """Return the norm of each row, right also where the squares of its entries are no numbers of the dtype.
 
     Examples:
         >>> row_norms(torch.tensor([[3e30, 4e30], [3e-30, 4e-30]]))
@@ -134,3 +93,13 @@ def row_norms(rows: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n"]:
     """
     scale = power_of_two_below(rows.unsqueeze(-2)).squeeze(-1)
     return (rows / scale).norm(dim=-1) * scale.squeeze(-1)
+
+
+def frobenius_norm(X: Float[Tensor, "*batch n d"]) -> Tensor:
+    """Return the norm of all entries in float64, right also where their squares are no numbers of the dtype.
+
+    Examples:
+        >>> frobenius_norm(torch.tensor([[3e30, 0.0], [0.0, 4e30]]))
+        tensor(5.0000e+30, dtype=torch.float64)
+    """
+    return row_norms(in_float64(X).reshape(1, -1)).squeeze()

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ._function_transforms import batch_first, refuse_nested_forward_mode
 from ._inverse_sqrt import lyapunov
+from ._matmul_precision import products_are_reduced
 from ._methods import METHODS, choose_method, is_traced
-from ._precision import check_precision, exact_products, products_are_reduced, working_dtype
+from ._precision import check_precision, exact_products, working_dtype
 from .forward._blocks import split
 from .forward._float32 import transform_by_products, transform_by_values
 from .forward._float64 import transform_in_float64
@@ -118,7 +119,7 @@ class _Orthonormalize(torch.autograd.Function):
         P, basis, numbers, *Ws = ctx.saved_tensors  # once: checkpointing allows no more
         G = [torch.zeros_like(W) if G is None else G for G, W in zip(Gs, Ws, strict=True)]
         inputs = ctx.center, ctx.method, H, P, basis, numbers, *Ws, *G
-        with exact_products(Ws[0].device):
+        with exact_products(Ws[0].device, Ws[0].dtype):
             # A zero that stands in for a missing G has no batch dimension under `is_grads_batched`, which hides the
             # batch from the node and from its rule for vmap: such a zero cannot be subtracted from in place.
             missing = any(G is None for G in Gs)
@@ -212,6 +213,6 @@ def _unflatten(x: Tensor, size: int, counts: list[int]) -> Tensor:
 
 
 def map_batches(Vs: Sequence[Float[Tensor, "_ n _"]], *, center: bool, path: str) -> tuple[Tensor, ...]:
-    """Return W of each batch of matrices of `n` rows, of one dtype and device, all their roots taken in one call."""
-    with exact_products(Vs[0].device):
+    """Return W of each batch of matrices of `n` rows, of one dtype and device, the inverse square roots in one call."""
+    with exact_products(Vs[0].device, Vs[0].dtype):
         return _node().apply(center, path, *Vs)[3:]

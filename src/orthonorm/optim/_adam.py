@@ -27,18 +27,19 @@ class StiefelAdam(StiefelOptimizer):
     `W <- R_W(-eta (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps))`
 
     `grad`, `R` and `T` are those of `StiefelSGD`, with the same table of legal pairs. The second
-    moment is one number a matrix: a division entry by entry would leave the tangent space and depend
-    on the basis. It is the mean over the entries, so that `eta` means what it means to Adam: a step
-    changes an entry by about `eta` in the root mean square. The state of a weight is `step`,
+    moment is one number a matrix, since a division entry by entry would leave the tangent space and
+    depend on the basis. It is the mean over the entries, so that `eta` means what it means to Adam: a
+    step changes an entry by about `eta` in the root mean square. The state of a weight is `step`,
     `exp_avg` (shaped like it) and `exp_avg_sq` (one number a group of rows).
 
-    Shapes, groups, starts off the manifold and gradients that are not finite: as in `StiefelSGD`.
+    Shapes, groups, weights off the manifold at construction and gradients that are not finite are treated as in
+    `StiefelSGD`.
 
     Args:
         params: parameters or parameter groups; a group may set every option below for itself.
         lr: learning rate, a number or a tensor of one element.
-        betas: decay of the first and of the second moment, each in [0, 1).
-        eps: added to the root of the second moment.
+        betas: factors of the averages of the first and of the second moment, each in [0, 1).
+        eps: added to the square root of the second moment.
         weight_decay: for groups with `manifold=False` only, where the whole step is that of
             `torch.optim.Adam`. On the manifold the norm of a weight is constant.
         metric: `"euclidean"`, `"canonical"` or `None`.

@@ -1,4 +1,4 @@
-"""What the optimizers on the Stiefel manifold share: parameter groups, the start, the step."""
+"""What the optimizers on the Stiefel manifold share: parameter groups, construction, the step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 
 from orthonorm._nearest_name import nearest_name
 from orthonorm.functional._groups import check_group_arguments
+from orthonorm.functional._matmul_precision import full_float32
 from orthonorm.functional._precision import without_autocast
 from orthonorm.functional.stiefel._retractions import check_pair
 
 from ._blocks import Blocks, batches, grad_of
 from ._initial_projection import check_weight, put_on_manifold
-from ._matmul_precision import full_float32
 
 __all__ = ["Params", "StiefelOptimizer", "check_number"]
 
@@ -95,7 +95,7 @@ class StiefelOptimizer(Optimizer, ABC):
             raise
 
     def _eps(self, group: dict[str, Any]) -> float:
-        """How far from the manifold the weights of a group may start."""
+        """Return how far from the manifold the weights of a group may be at construction."""
         return 0.0
 
     def _check_options(self, options: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ class StiefelOptimizer(Optimizer, ABC):
     @Optimizer.profile_hook_step
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One step of every parameter that has a gradient; gradients are left as they are.
+        """Step every parameter that has a gradient; gradients are left as they are.
 
         It is left out of what `torch.compile` compiles, so a function that steps has a break in its graph there.
 
@@ -225,7 +225,7 @@ def _check_saved(i: int, saved: dict[str, Any], here: dict[str, Any], options: l
 
 
 def _check_names(group: dict[str, Any]) -> None:
-    """Refuse what the names of weights tell: that one is a free V, or a stack that is not said to be one."""
+    """Refuse a weight that is, by its name, an unconstrained parameter V, or a stack that is not said to be one."""
     names = group.get("param_names", [])
     for name, param in zip(names, group["params"], strict=False):
         if ".parametrizations." in f".{name}" and name.endswith(".original"):

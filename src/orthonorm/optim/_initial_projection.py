@@ -1,4 +1,4 @@
-"""The start of weights on the manifold: all of them are checked, and those that are off it reported and moved."""
+"""Weights that join an optimizer: all are checked, and those off the manifold are reported and moved onto it."""
 
 import warnings
 from collections.abc import Callable
@@ -119,7 +119,7 @@ def _text(off: list[_Off], total: int, name: str) -> str:
     return (
         f"{name} moved {len(moved)} of {total} weights onto the manifold: the largest |W W^T - I| was "
         f"{max(part.worst for part in off):.2g}, and each is now the nearest matrix with orthonormal rows in its "
-        f"groups (polar factor, computed in float64){of_zeros}. Start on the manifold, with "
+        f"groups (polar factor, computed in float64){of_zeros}. Initialize on the manifold, with "
         "torch.nn.init.orthogonal_ for instance, to keep the weights as they are. The unconstrained parameter V of "
         "a layer that `orthogonalize_` converted does not belong here: give it to an ordinary optimizer"
     )

@@ -30,8 +30,8 @@ class Landing(MomentumOptimizer):
 
     `skew(M) = (M - M^T) / 2`. On the manifold the first term is half the canonical gradient of `b`; with Nesterov
     `G + mu b` stands there instead of `b`. The second term attracts to the manifold. The safe step, at most
-    `1 / (2 lambda)`, is computed for each group from its distance and the size of its step, and keeps the group within
-    `eps`; see Note [The safe step].
+    `1 / (2 lambda)`, keeps the group within `eps`. It is computed for each group from its distance and the size of its
+    step; see Note [The safe step].
 
     **The weights are not orthonormal during training.** They are as far from it as the step is long, within `eps`, and
     land as the learning rate falls. Read `orthogonality_error(optimizer)` on the way, and call `project_()` at the end:
@@ -41,9 +41,9 @@ class Landing(MomentumOptimizer):
     A weight that something else has moved farther than `eps`, such as a checkpoint that was loaded, is put on the
     manifold before its next step.
 
-    Shapes, groups, stacks, sharded weights and gradients that are not finite: as in `StiefelSGD`. At construction a
-    weight within `eps` stays as it is, so that a run goes on where it was; one farther off is replaced by the nearest
-    on the manifold, with a warning.
+    Shapes, groups, stacks, sharded weights and gradients that are not finite are treated as in `StiefelSGD`. At
+    construction a weight within `eps` stays as it is, so that a run goes on where it was. One farther off is replaced
+    by the nearest on the manifold, with a warning.
 
     Args:
         params: parameters or parameter groups; a group may set every option below for itself.

@@ -30,9 +30,9 @@ class StiefelMuon(MomentumOptimizer):
     `X = argmin <b, X>` over `X W^T + W X^T = 0`, `|X|_2 <= 1`
 
     `T` is the projection onto the tangent space at `W` and `R` the retraction; with Nesterov `T(G) + mu b` stands in
-    the last line instead of `b`. Every singular value of a step is at most `eta`, and most are `eta`: the learning rate
-    is an angle in radians, whatever the shape of the weight and the size of its gradient. So a weight does not stop by
-    itself where gradients become small: let the learning rate fall to 0.
+    the last line instead of `b`. Every singular value of a step is at most `eta`, and most are `eta`. So the learning
+    rate is an angle in radians, whatever the shape of the weight and the size of its gradient. A weight does not stop
+    by itself where gradients become small: let the learning rate fall to 0.
 
     `X` is found by ascent on the dual problem. It is tangent to rounding, and its spectral norm is at most 1 (1.001 in
     float32). Its slope `-<b, X>` is within `tolerance` of the largest possible one, which the dual encloses, or as near
@@ -40,8 +40,8 @@ class StiefelMuon(MomentumOptimizer):
     tolerance of 1% took 1 to 30 iterations for up to 128 rows, and 0.1% up to 100. A square weight takes one, and its
     `X` is exact.
 
-    For matrices that are to stay free take `torch.optim.Muon`. Shapes, groups, stacks, sharded weights, starts off the
-    manifold and gradients that are not finite: as in `StiefelSGD`.
+    For matrices without the constraint take `torch.optim.Muon`. Shapes, groups, stacks, sharded weights, weights off
+    the manifold at construction and gradients that are not finite are treated as in `StiefelSGD`.
 
     Args:
         params: parameters or parameter groups; a group may set every option below for itself.

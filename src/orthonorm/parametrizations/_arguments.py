@@ -15,6 +15,7 @@ __all__ = [
     "check_stack",
     "check_table",
     "check_weight",
+    "refuse_meta",
     "refuse_rewritten",
     "refuse_sharded",
     "refuse_unsaid_stack",
@@ -65,7 +66,6 @@ def block_sizes(n: int, blocks: int | Sequence[int] | None, groups: int) -> tupl
             f"blocks cannot be combined with a convolution of {groups} groups, which are blocks already; got "
             f"blocks={blocks!r}. Leave blocks out."
         )
-    check_blocks(blocks)
     if isinstance(blocks, int):  # the number of equal blocks
         if n % blocks:
             raise ValueError(
@@ -132,6 +132,15 @@ def refuse_sharded(V: Tensor, label: str) -> None:
             "the model (orthogonalize_) before sharding it, read its weights inside the forward of a module that "
             "fully_shard wraps, shard it with orthonorm.distributed, or gather its state and load that into an "
             "unsharded model."
+        )
+
+
+def refuse_meta(tensor: Tensor, label: str, before: str) -> None:
+    """Raise a ValueError for a tensor on the meta device where a function needs values."""
+    if tensor.is_meta:
+        raise ValueError(
+            f"{label} is on the meta device, which holds no values. Call to_empty(device=...) on the model and load "
+            f"its weights before {before}."
         )
 
 

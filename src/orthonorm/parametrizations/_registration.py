@@ -14,21 +14,20 @@ from ._arguments import check_table, refuse_rewritten, refuse_unsaid_stack
 from ._assignment import adapt_assignment
 from ._initial_scale import initial_scale
 from ._options import Blocks, Initial, Options, Scale
+from ._orthogonal_weights import orthogonal_weights, unconstrained
 from ._recurrent_and_attention import adapt, read_once
 from ._reset_parameters import adapt_resets
 from ._rollback import all_or_nothing
-from ._row_layout import row_layout
+from ._row_layout import padding_row, row_layout
 from ._weight_norm import OrthogonalWeightNorm
 from ._without_values import await_values
 
 __all__ = [
     "build",
-    "free_matrix",
     "give_own_class",
     "load_plain_weight",
     "make_orthogonal",
     "orthogonal_weight_norm",
-    "orthogonal_weights",
     "place_before",
     "register",
     "warnings_last",
@@ -58,10 +57,10 @@ def orthogonal_weight_norm(
     layer starts as the orthonormal matrix nearest to the weight that was there, and takes its scale from the options
     whenever it starts: at conversion, `layer.weight = X`, `reset_parameters` and loading of a plain checkpoint.
 
-    Rows are output filters: a convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
+    Rows are output filters. A convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
     by itself, and a transposed convolution is brought to that form first. It is the kernel that is orthogonal, not the
-    convolution as an operator. With `stacked=True` a parameter `(E, n, d)` is E matrices, each orthogonal by itself,
-    with its own groups, blocks and scale.
+    convolution as an operator. The padding row of an embedding stays as it is. With `stacked=True` a parameter
+    `(E, n, d)` is E matrices, each orthogonal by itself, with its own groups, blocks and scale.
 
     The weight is computed at each read. Where a forward reads it many times, as an unrolled cell does, run that inside
     `cached`, or call `register_cached(model)` once.
@@ -85,20 +84,17 @@ def orthogonal_weight_norm(
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (gates, projections).
         stacked: whether the tensor is a stack `(E, n, d)` of matrices, such as the experts of a mixture. That of a
             transformers module which stores `(E, d, n)` is read by its outputs.
-        method: how Sigma^{-1/2} is computed: `"eigh"`, `"newton"`, or `"auto"`, which is `"eigh"` on the CPU and
-            `"newton"` elsewhere.
-        precision: `"auto"` transforms a float32 weight in float32, in as many passes as accuracy needs (and on a CPU in
-            float64 where its condition number asks for it), `"float64"` always in float64, which is slower and right to
-            the last digit. A float64 weight is transformed in float64.
+        method: `"eigh"`, `"newton"` or `"auto"`, as in `functional.orthonormalize`.
+        precision: `"auto"` or `"float64"`, as in `functional.orthonormalize`.
 
     Returns:
         The module.
 
     Raises:
         TypeError: if `module` is not a module, or the tensor is complex or not floating.
-        ValueError: if there is no such parameter, it is parametrized already, the groups cannot be orthonormal, an
-            embedding has sparse gradients or a `max_norm`, or a tensor of three dimensions is neither a convolution's
-            kernel nor said to be a stack.
+        ValueError: if there is no such parameter, it is parametrized already or its groups cannot be orthonormal. Also
+            if an embedding has sparse gradients or a `max_norm`, or if a tensor of three dimensions is neither a
+            convolution's kernel nor said to be a stack.
 
     Examples:
         >>> import torch, orthonorm as on
@@ -142,15 +138,7 @@ def warnings_last(stacklevel: int = 4) -> Iterator[None]:
         warnings.warn(entry.message, stacklevel=stacklevel)
 
 
-def build(
-    module: nn.Module,
-    name: str,
-    options: Options,
-    *,
-    label: str,
-    constant_row: int | None = None,
-    stacked: bool = False,
-) -> OrthogonalWeightNorm:
+def build(module: nn.Module, name: str, options: Options, *, label: str, stacked: bool = False) -> OrthogonalWeightNorm:
     """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module; got {type(module).__name__}.")
@@ -175,7 +163,7 @@ def build(
         groups=groups,
         transposed=transposed,
         stacked=stacked,
-        constant_row=constant_row,
+        constant_row=padding_row(module, name),
         label=label,
     )
 
@@ -204,15 +192,15 @@ def register(module: nn.Module, name: str, parametrization: OrthogonalWeightNorm
         if parametrization.stacked:
             read_once(module)
         adapt_assignment(module, name)
-    await_values(parametrization, free_matrix(module, name), parametrization.scale)
+    await_values(parametrization, unconstrained(module, name), parametrization.scale)
     return module
 
 
 def give_own_class(module: nn.Module) -> None:
     """Give a parametrized module a copy of its class, which is about to be edited.
 
-    torch's deepcopy of a parametrized module shares the class that was derived for it with the copy, and a property
-    that is added to that class, or removed, would break the other one.
+    torch's deepcopy of a parametrized module shares the class that was derived for it with the copy. A property that is
+    added to that class, or removed, would break the other one.
     """
     cls = type(module)
     module.__class__ = type(cls.__name__, cls.__bases__, dict(cls.__dict__))  # type: ignore[assignment]
@@ -247,27 +235,6 @@ def place_before(names: list[str], followers: Sequence[str]) -> int:
     return min((names.index(key) for key in followers if key in names), default=len(names))
 
 
-def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, OrthogonalWeightNorm]]:
-    """Yield `(plain key, module, tensor name, parametrization)` of every orthogonal weight of a model.
-
-    Raises:
-        TypeError: if `model` is not a module.
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    for fqn, module in model.named_modules():
-        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
-        own: Any = module._modules.get("parametrizations") or {}
-        for name, parametrizations in own.items():
-            if isinstance(parametrizations[0], OrthogonalWeightNorm):
-                yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]
-
-
-def free_matrix(module: nn.Module, name: str) -> nn.Parameter:
-    """Return V of a module's orthogonal weight."""
-    return getattr(module.parametrizations, name).original
-
-
 def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """Let a checkpoint of the plain model load: V and a learned scale start from its weight."""
     for name, parametrizations in getattr(module, "parametrizations", {}).items():
@@ -276,7 +243,7 @@ def load_plain_weight(module: nn.Module, state_dict: dict[str, Any], prefix: str
         owner = parametrizations[0]
         if not isinstance(owner, OrthogonalWeightNorm) or weight is None:
             continue
-        V = free_matrix(module, name)
+        V = unconstrained(module, name)
         # Where a file has no V, torch.distributed puts the module's own in its place.
         if state_dict.get(original, V) is not V:
             continue

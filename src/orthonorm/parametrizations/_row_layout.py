@@ -2,7 +2,7 @@
 
 from torch import nn
 
-__all__ = ["is_stack_of_experts", "row_layout", "stores_inputs_first"]
+__all__ = ["is_stack_of_experts", "padding_row", "row_layout", "stores_inputs_first"]
 
 
 def row_layout(module: nn.Module, name: str, *, stacked: bool = False) -> tuple[int, bool]:
@@ -12,6 +12,11 @@ def row_layout(module: nn.Module, name: str, *, stacked: bool = False) -> tuple[
     if name == "weight" and isinstance(module, nn.modules.conv._ConvNd):
         return module.groups, module.transposed
     return 1, name == "weight" and stores_inputs_first(module)
+
+
+def padding_row(module: nn.Module, name: str) -> int | None:
+    """Return the row of an embedding's table that stands for padding and is no weight; None for every other tensor."""
+    return module.padding_idx if name == "weight" and isinstance(module, nn.Embedding | nn.EmbeddingBag) else None
 
 
 def stores_inputs_first(module: nn.Module) -> bool:

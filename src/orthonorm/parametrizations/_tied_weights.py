@@ -5,7 +5,7 @@ from typing import NamedTuple
 from torch import nn
 from torch.nn.utils.parametrize import ParametrizationList
 
-from ._registration import free_matrix, orthogonal_weights
+from ._orthogonal_weights import orthogonal_weights, unconstrained
 from ._weight_norm import OrthogonalWeightNorm
 
 __all__ = ["User", "find_users"]
@@ -29,7 +29,7 @@ def find_users(model: nn.Module) -> dict[int, list[User]]:
     """
     found: dict[int, list[User]] = {}
     for key, module, name, owner in orthogonal_weights(model):
-        found.setdefault(id(free_matrix(module, name)), []).append(User(key, module, name, owner))
+        found.setdefault(id(unconstrained(module, name)), []).append(User(key, module, name, owner))
     for fqn, module in model.named_modules():
         if isinstance(module, ParametrizationList) and isinstance(module[0], OrthogonalWeightNorm):
             continue

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from orthonorm.functional._completion import complete_rank
 from orthonorm.functional._groups import row_limit
-from orthonorm.functional._methods import choose_method
 from orthonorm.functional._option_types import MethodName, Precision
 from orthonorm.functional._orthonormalize import orthonormalize_groups
-from orthonorm.functional._precision import check_precision, in_float64, row_norms
+from orthonorm.functional._precision import check_precision, frobenius_norm, in_float64
 from orthonorm.functional._rows import as_rows, from_rows
 
 from ._arguments import check_stack, check_weight, refuse_sharded
@@ -79,7 +78,6 @@ class OrthogonalWeightNorm(nn.Module):
         options = Options() if options is None else options
         check_weight(weight, label)
         check_stack(weight, stacked, label)
-        choose_method(options.method, weight.device)
         check_precision(options.precision, weight.device)
         self.options: Options = options
         self.shape: tuple[int, ...] = tuple(weight.shape)
@@ -115,7 +113,7 @@ class OrthogonalWeightNorm(nn.Module):
             self.scale = None if options.scale is None else float(options.scale)
 
     def forward(self, V: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the weight, orthonormal rows times the scale, of the shape and type of `V`."""
+        """Return the weight, orthonormal rows times the scale, of the shape and dtype of `V`."""
         if torch.compiler.is_compiling():
             return self._weight(V)
         return look_up(self, V, lambda: self._weight(V))
@@ -234,7 +232,7 @@ class OrthogonalWeightNorm(nn.Module):
             # In float64, so that V is rounded once: its condition number is then 1 to the last digit.
             wide = in_float64(full)
             W = self.orthonormal_rows(wide)
-            c = _norm(self.rows(weight)) / _norm(W)
+            c = float(frobenius_norm(self.rows(weight))) / float(frobenius_norm(W))
             # Within the numbers of the dtype, also where those of X are at its ends.
             info = torch.finfo(weight.dtype)
             c = min(max(c or 1.0, info.tiny * math.sqrt(W.shape[-1])), info.max / 2)
@@ -249,8 +247,7 @@ class OrthogonalWeightNorm(nn.Module):
                 "Initialize it again (reset_parameters), or load a checkpoint without them.",
                 stacklevel=2,
             )
-        parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
-        lost = sum(count for _, count in parts)
+        full, lost = self.completed(weight)
         if lost == 0:
             return weight
         warnings.warn(
@@ -259,8 +256,16 @@ class OrthogonalWeightNorm(nn.Module):
             "the conversion.",
             stacklevel=2,
         )
-        completed = torch.cat([V for V, _ in parts]).view(rows.shape)
-        return self.assemble(completed, weight)
+        return full
+
+    def completed(self, weight: Float[Tensor, "..."]) -> tuple[Float[Tensor, "..."], int]:
+        """Return `weight` with the directions that it has lost filled by fixed ones, and how many these are."""
+        rows = self.rows(weight.detach())
+        if rows.numel() == 0:
+            return weight, 0
+        parts = [complete_rank(V, center=self.center) for matrix in rows for V in matrix.split(self.sizes)]
+        full = torch.cat([V for V, _ in parts]).view(rows.shape)
+        return self.assemble(full, weight), sum(count for _, count in parts)
 
     def describe_groups(self) -> str:
         """Return the groups in words: "2 groups of 32 rows", "64 orthonormal columns"."""
@@ -293,8 +298,3 @@ class OrthogonalWeightNorm(nn.Module):
             rule += f", orthonormal within a group; limit {self.limit}, {'' if self.center else 'not '}centred"
         scale = self.options.scale if isinstance(self.scale, Tensor) else self.scale
         return f"{rule}, scale={scale}"
-
-
-def _norm(rows: Tensor) -> float:
-    """Return the norm of all rows, right also where the squares of entries are no numbers."""
-    return float(row_norms(row_norms(in_float64(rows)).reshape(1, -1)))

@@ -14,6 +14,7 @@ from orthonorm._nearest_name import nearest_name
 from orthonorm._text_table import text_table
 from orthonorm.diagnostics._forward_hooks import as_written, evaluating
 from orthonorm.functional.norms._norm_bounds import rounded_up
+from orthonorm.parametrizations._arguments import refuse_meta
 
 from ._constants import lipschitz_constant
 from ._layers import LAYER_RULES, Answer, Step
@@ -72,11 +73,12 @@ def lipschitz_bound(
     $$|f(x) - f(y)| \le L \, |x - y|, \qquad L = \prod_l \operatorname{Lip}(f_l) \quad \text{for } f = f_m \circ \cdots
     \circ f_1$$
 
-    The network is taken in evaluation mode, and as the function that its stored weights define in exact arithmetic: the
-    rounding of its own forward pass, and forward hooks, are not part of it. Known are Linear and convolutions, plain,
-    parametrized and orthogonal; activations; pooling; normalization; dropout, padding and reshaping; in `Sequential`s,
-    in any depth. BatchNorm counts with its running statistics. LayerNorm and its relatives count with their true
-    constant, `max |gamma| / sqrt(eps)`, which is large.
+    The network is taken in evaluation mode, and as the function that its stored weights define in exact arithmetic. The
+    rounding of its own forward pass, and forward hooks, are not part of it.
+
+    It knows `Sequential`s in any depth of Linear and convolutions (plain, parametrized and orthogonal), activations,
+    pooling, normalization, dropout, padding and reshaping. BatchNorm counts with its running statistics. LayerNorm and
+    its relatives count with their true constant, `max |gamma| / sqrt(eps)`, which is large.
 
     Args:
         model: the network.
@@ -92,8 +94,8 @@ def lipschitz_bound(
 
     Raises:
         TypeError: if `model` is not a module; for a module that is not known, by name, with how to declare it.
-        ValueError: if an activation jumps (`Hardshrink`), so that there is no bound; if a bound needs `input_shape`; if
-            a weight has no values or is rewritten by a hook; for a constant that is negative, not finite or of no
+        ValueError: if an activation jumps (`Hardshrink`), so that there is no bound, or if a bound needs `input_shape`.
+            Also if a weight has no values or is rewritten by a hook, or if a constant is negative, not finite or of no
             module.
 
     Examples:
@@ -226,11 +228,8 @@ def _known(step: Step) -> Answer:
     tensors = [*module.parameters(), *module.buffers()]  # V of a parametrized weight, too
     if any(map(nn.parameter.is_lazy, tensors)):
         raise ValueError(f"{step.label} has no shape yet (a lazy module). Run one batch through the model first.")
-    if any(tensor.is_meta for tensor in tensors):
-        raise ValueError(
-            f"{step.label} is on the meta device, which holds no values. Move it to another one (to_empty) and load "
-            "its weights first."
-        )
+    for tensor in tensors:
+        refuse_meta(tensor, step.label, "lipschitz_bound")
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors if tensor.is_floating_point()):
         return math.nan, "not finite"
     rule = _RULES.get(type(module).forward)

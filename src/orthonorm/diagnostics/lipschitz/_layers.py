@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from orthonorm.functional._precision import in_float64
 from orthonorm.functional.norms._norm_bounds import convolution_norm_bound, matrix_norm_bound, rounded_up
 
-__all__ = ["LAYER_RULES", "Answer", "Step", "padding_norm", "sqrt_up"]
+__all__ = ["LAYER_RULES", "ULPS", "Answer", "Step", "padding_norm", "sqrt_up"]
 
 Answer = tuple[float, str] | None
 """A bound and how it was found; None where none is known."""
@@ -31,7 +31,7 @@ class Step:
     """Shape of its output, likewise."""
 
 
-_ULPS = 1 + 2.0**-50
+ULPS = 1 + 2.0**-50
 """What a few rounded operations are at most off by."""
 
 
@@ -133,7 +133,7 @@ def _keeps_the_circle(step: Step, pads: list[tuple[int, int]]) -> bool:
 
 def _largest(weight: Tensor | None, divisor: Tensor | float) -> float:
     scale = 1.0 if weight is None else in_float64(weight.detach()).abs().cpu()
-    return float(torch.as_tensor(scale / divisor).amax()) * _ULPS
+    return float(torch.as_tensor(scale / divisor).amax()) * ULPS
 
 
 def _running_statistics(step: Step) -> Answer:

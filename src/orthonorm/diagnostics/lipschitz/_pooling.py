@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from orthonorm.functional.norms._norm_bounds import convolution_norm_bound, matrix_norm_bound, rounded_up
 
-from ._layers import Answer, Step, sqrt_up
+from ._layers import ULPS, Answer, Step, sqrt_up
 
 __all__ = ["POOLING_RULES"]
 
@@ -19,8 +19,6 @@ __all__ = ["POOLING_RULES"]
 # root of the number of windows that see one point: k windows of stride s and dilation d see at most ceil(k / (s / g))
 # times a point, g = gcd(s, d); it is attained by an input of one high point. Average pooling is linear, and a Kronecker
 # product of one matrix for each dimension, as the count that a window is divided by is a product, too.
-
-_ULPS = 1 + 2.0**-50
 
 
 def _each(value: Any, dims: int) -> list[Any]:
@@ -53,8 +51,8 @@ def _average_pooling(dims: int, step: Step) -> Answer:
     bound = 1.0
     for k, s in zip(kernel, stride, strict=True):
         window = torch.full((1, 1, k), 1 / k, dtype=torch.float64, device="cpu")
-        bound *= convolution_norm_bound(window, stride=[s], dilation=[1], groups=1) * _ULPS
-    return bound * _ULPS, "for all sizes"
+        bound *= convolution_norm_bound(window, stride=[s], dilation=[1], groups=1) * ULPS
+    return bound * ULPS, "for all sizes"
 
 
 def _adaptive_average(dims: int, step: Step) -> Answer:
@@ -82,7 +80,7 @@ def _points(count: int) -> Tensor:
 def _product_of_norms(matrices: list[Tensor]) -> float:
     bound = 1.0
     for A in matrices:
-        bound = rounded_up(bound * matrix_norm_bound(A.squeeze(1)) * _ULPS)
+        bound = rounded_up(bound * matrix_norm_bound(A.squeeze(1)) * ULPS)
     return bound
 
 

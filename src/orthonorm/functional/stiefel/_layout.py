@@ -35,7 +35,7 @@ class MatrixLayout:
 
     @property
     def count(self) -> int:
-        """Number of blocks."""
+        """Return the number of blocks."""
         return len(self.sizes) * (1 if self.stack is None else self.stack)
 
     @property

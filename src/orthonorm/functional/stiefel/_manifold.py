@@ -47,7 +47,7 @@ def check_rows(W: Tensor, *others: Tensor) -> None:
 
 
 def project_tangent(W: Float[Tensor, "*batch n d"], X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
-    """Orthogonal projection onto the tangent space; idempotent.
+    """Return the orthogonal projection onto the tangent space, which is idempotent.
 
     `X - 1/2 (X W^T + W X^T) W`
 
@@ -77,7 +77,7 @@ def add_product(
     W: Float[Tensor, "*batch n d"],
     alpha: float,
 ) -> Float[Tensor, "*batch n d"]:
-    """`X + alpha A W`, in one pass where there is one batch dimension."""
+    """Return `X + alpha A W`, in one pass where there is one batch dimension."""
     return torch.baddbmm(X, A, W, alpha=alpha) if W.ndim == 3 else torch.add(X, A @ W, alpha=alpha)
 
 
@@ -97,7 +97,6 @@ def _canonical_inner(W: Tensor, X: Tensor, Y: Tensor) -> Tensor:
 class Metric:
     """An inner product on tangent spaces and the gradient that represents `df` under it."""
 
-    formula: str
     gradient: Callable[[Tensor, Tensor], Tensor]
     inner: Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -110,8 +109,8 @@ class Metric:
 # 1/2 (C - C^T) W + N = G - 1/2 (C + C^T) W, and the canonical one must double the rotation:
 # (C - C^T) W + N = G - C^T W. The paper's appendix has the two labels the other way round.
 METRICS = {
-    "euclidean": Metric("G - 1/2 (G W^T + W G^T) W", project_tangent, _euclidean_inner),
-    "canonical": Metric("G - W G^T W", _canonical_gradient, _canonical_inner),
+    "euclidean": Metric(project_tangent, _euclidean_inner),
+    "canonical": Metric(_canonical_gradient, _canonical_inner),
 }
 
 
@@ -124,7 +123,7 @@ def _metric(name: str) -> Metric:
 def riemannian_gradient(
     W: Float[Tensor, "*batch n d"], G: Float[Tensor, "*batch n d"], metric: MetricName = "euclidean"
 ) -> Float[Tensor, "*batch n d"]:
-    """The tangent vector that represents the differential `X -> tr G X^T` under a metric.
+    """Return the tangent vector that represents the differential `X -> tr G X^T` under a metric.
 
     euclidean: `G - 1/2 (G W^T + W G^T) W`; canonical: `G - W G^T W`
 
@@ -156,7 +155,7 @@ def inner(
     Y: Float[Tensor, "*batch n d"],
     metric: MetricName = "euclidean",
 ) -> Float[Tensor, "*batch"]:
-    """Inner product of two tangent vectors at `W`, one number a matrix.
+    """Return the inner product of two tangent vectors at `W`, one number a matrix.
 
     euclidean: `tr X Y^T`; canonical: `tr X (I - 1/2 W^T W) Y^T`
 
@@ -182,10 +181,10 @@ def inner(
 
 
 def project(V: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch n d"]:
-    """The nearest matrix with orthonormal rows, `(V V^T)^{-1/2} V`; idempotent.
+    """Return the nearest matrix with orthonormal rows, `(V V^T)^{-1/2} V`; the function is idempotent.
 
-    Computed in float64 from the singular value decomposition `V = A S B^T` as `A B^T`, so a matrix
-    without full rank gets a completion too (which one is the decomposition's choice).
+    It is computed in float64 from the singular value decomposition `V = A S B^T` as `A B^T`. So a matrix without full
+    rank gets a completion too (which one is the decomposition's choice).
 
     Args:
         V: any finite matrix with `n <= d`, float32 or float64.
@@ -215,10 +214,10 @@ def haar(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "n d"]:
-    """A matrix with orthonormal rows drawn from the uniform (Haar) distribution.
+    """Return a matrix with orthonormal rows, drawn from the uniform (Haar) distribution.
 
-    The nearest orthonormal matrix to a standard Gaussian `n x d`: both the Gaussian and that map are
-    invariant under rotations from either side, and one distribution only is.
+    It is the orthonormal matrix nearest to a standard Gaussian `n x d`. The Gaussian distribution and the projection
+    are invariant under rotations from either side, and the uniform distribution is the only one that is.
 
     Args:
         n: rows, at most `d`.

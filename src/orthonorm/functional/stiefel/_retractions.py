@@ -6,7 +6,7 @@ products of `n x n` with `n x d` and factorizations of `n x n`, never anything `
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,10 +17,6 @@ from orthonorm.functional._precision import working_dtype
 from ._manifold import add_product, check_rows
 
 __all__ = [
-    "SYMMETRIC",
-    "TRIANGULAR",
-    "Retraction",
-    "Whitening",
     "check_pair",
     "retract_cayley",
     "retract_polar",
@@ -33,7 +29,7 @@ _WELL_CONDITIONED = 8.0
 _LOST = 100.0
 
 
-class Whitening(NamedTuple):
+class _Whitening(NamedTuple):
     """A way to take `V` to `F V` with orthonormal rows, from its Gram matrix."""
 
     whole: Callable[[Tensor, Tensor], Tensor]
@@ -61,8 +57,8 @@ def _symmetric_pass(G: Tensor, V: Tensor) -> Tensor:
     return ((D * s.clamp_min(torch.finfo(G.dtype).tiny).rsqrt().unsqueeze(-2)) @ D.mT).to(V.dtype) @ V
 
 
-TRIANGULAR = Whitening(_triangular_pass, _triangular_part)
-SYMMETRIC = Whitening(_symmetric_pass, lambda E: E / 2)
+_TRIANGULAR = _Whitening(_triangular_pass, _triangular_part)
+_SYMMETRIC = _Whitening(_symmetric_pass, lambda E: E / 2)
 
 
 # Note [A step that stays near]
@@ -99,7 +95,7 @@ def _minus_identity(G: Tensor) -> Tensor:
 # positive. On an accelerator that way is always taken, because to ask would be to wait.
 def _whiten(
     V: Tensor,
-    way: Whitening,
+    way: _Whitening,
     tries: int,
     stay: Tensor,
     given: Tensor,
@@ -155,7 +151,7 @@ def _step(W: Tensor, Z: Tensor, t: float | Tensor) -> Tensor:
 def retract_qr(
     W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The orthogonal factor of `W + t Z`, triangular factor with a positive diagonal.
+    """Return the orthogonal factor of `W + t Z` whose triangular factor has a positive diagonal.
 
     `Q` in `W + t Z = L Q`, `L` lower triangular with positive diagonal, `Q Q^T = I` (unique)
 
@@ -165,8 +161,8 @@ def retract_qr(
         t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        `Q`. A matrix of the batch where `Z` is not finite is NaN; where `W + t Z` has no full
-        rank in its own precision, `W` is returned unmoved. Neither touches the others.
+        `Q`. A matrix of the batch where `Z` is not finite is NaN. Where `W + t Z` has no full rank in its own
+        precision, `W` is returned unmoved. Neither touches the others.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
@@ -181,13 +177,13 @@ def retract_qr(
     Shifted Cholesky QR, SIAM J. Sci. Comput. 42, 2020.
     """
     check_rows(W, Z)
-    return _whiten(_step(W, Z, t), TRIANGULAR, 2, W, Z)
+    return _whiten(_step(W, Z, t), _TRIANGULAR, 2, W, Z)
 
 
 def retract_polar(
     W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The orthonormal matrix nearest to `W + t Z`.
+    """Return the orthonormal matrix nearest to `W + t Z`.
 
     `(V V^T)^{-1/2} V`, `V = W + t Z`
 
@@ -197,7 +193,7 @@ def retract_polar(
         t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        The polar factor. NaN and rank loss as in `retract_qr`.
+        The polar factor. It is NaN, or `W` unmoved, where that of `retract_qr` is.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
@@ -210,7 +206,7 @@ def retract_polar(
     Source: Absil, Mahony, Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, example 4.1.3.
     """
     check_rows(W, Z)
-    return _whiten(_step(W, Z, t), SYMMETRIC, 1, W, Z)
+    return _whiten(_step(W, Z, t), _SYMMETRIC, 1, W, Z)
 
 
 # Note [The Cayley curve on the small side]
@@ -224,7 +220,7 @@ def retract_polar(
 def retract_cayley(
     W: Float[Tensor, "*batch n d"], Z: Float[Tensor, "*batch n d"], t: float | Tensor = 1.0
 ) -> Float[Tensor, "*batch n d"]:
-    """The point at time `t` of the Cayley curve that leaves `W` with velocity `Z`.
+    """Return the point at time `t` of the Cayley curve that leaves `W` with velocity `Z`.
 
     `M^{-1} (2 W + t N) - W`, `B = Z W^T`, `N = Z - B W`, `M = I - t/2 B + t^2/4 N N^T`;
     equal to `W (I + t/2 A) (I - t/2 A)^{-1}`, `A = W^T Y - Y^T W`, `Y = Z (I - 1/2 W^T W)`
@@ -235,8 +231,8 @@ def retract_cayley(
         t: how far to go along `Z`; a number, or one a matrix, `(..., 1, 1)`.
 
     Returns:
-        The point, with orthonormal rows also where `W` was a little off. NaN as in
-        `retract_qr`; a step too long for its precision leaves `W` unmoved.
+        The point, with orthonormal rows also where `W` was a little off. It is NaN where that of `retract_qr` is. A
+        step too long for its precision leaves `W` unmoved.
 
     Raises:
         TypeError, ValueError: wrong dtype; `n > d`; shapes that differ.
@@ -256,22 +252,11 @@ def retract_cayley(
     M = ((C.mT - C) * t + (N @ N.mT) * (t * t)) / 4
     M.diagonal(dim1=-2, dim2=-1).add_(1)
     end = torch.linalg.inv_ex(M)[0] @ _step(2 * W, N, t) - W
-    return _whiten(end, TRIANGULAR, 2, W, Z)
+    return _whiten(end, _TRIANGULAR, 2, W, Z)
 
 
-class Retraction(Protocol):
-    """From a point `W` along `Z` for a time `t` to the next point."""
-
-    def __call__(self, W: Tensor, Z: Tensor, t: float | Tensor = 1.0) -> Tensor:
-        """Return `R_W(t Z)`."""
-        ...
-
-
-RETRACTIONS: dict[str, Retraction] = {
-    "qr": retract_qr,
-    "polar": retract_polar,
-    "cayley": retract_cayley,
-}
+RETRACTIONS: dict[str, Callable[..., Tensor]] = {"qr": retract_qr, "polar": retract_polar, "cayley": retract_cayley}
+"""By name: from a point W along Z for a time t to the next point."""
 
 # One step of size eta from W along the ordinary gradient G.
 LEGAL_PAIRS: dict[tuple[str | None, str], str] = {

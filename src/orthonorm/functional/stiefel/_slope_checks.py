@@ -50,7 +50,7 @@ class SlopeReport:
 
 
 def check_tangent(W: Float[Tensor, "n d"], X: Float[Tensor, "n d"]) -> SlopeReport:
-    """Whether `X` is tangent at `W`: `W + t X` leaves the manifold in second order.
+    """Return whether `X` is tangent at `W`: `W + t X` leaves the manifold in second order.
 
     slope of `|(W + t X)(W + t X)^T - I|`; residual `|X W^T + W X^T| / |X|`
 
@@ -88,7 +88,7 @@ def check_retraction(
     *,
     generator: torch.Generator | None = None,
 ) -> SlopeReport:
-    """Whether `retract` is a first-order retraction onto the manifold.
+    """Return whether `retract` is a first-order retraction onto the manifold.
 
     slope of `|R_W(t X) - (W + t X)|`; residual: largest `|R R^T - I|` on the way
 
@@ -136,7 +136,7 @@ def check_metric(
     retract: Callable[[Tensor, Tensor], Tensor] = retract_qr,
     generator: torch.Generator | None = None,
 ) -> SlopeReport:
-    """Whether a gradient represents the differential: `<grad, X>_metric = df(X)`.
+    """Return whether a gradient represents the differential: `<grad, X>_metric = df(X)`.
 
     slope of `|f(R_W(t X)) - f(W) - t <grad, X>|`; residual
     `|<grad, X> - df(X)| / |G|`, or how far `grad` is from tangent where that is more

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
+
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights, unconstrained
 
 from ._cache import ACTIVE, Cache, close_caches, fill, open_cache
 from ._optimizer_steps import watch_steps
 
-__all__ = ["cached", "register_cached", "weight_owners"]
+__all__ = ["cached", "register_cached"]
 
 # Note [calls that end without a word]
 # torch runs no forward hook after a KeyboardInterrupt or SystemExit, so a registered call that ends by one leaves its
@@ -125,7 +126,7 @@ def _enter(model: nn.Module, _args: Any) -> None:
     # A call of the same id is one that ended, whose frame has made room for this one.
     ended = (c for c in ACTIVE.get() if not c.is_running() or (c.call is not None and c.call == frame))
     close_caches(*ended)
-    owners = weight_owners(model)
+    owners = _owners(model)
     names = {id(owner): name for name, owner, _ in owners}
     cache = Cache(names, model, frame, partial(_is_on_stack, frame, model))
     _fill_the_rest(cache, owners)
@@ -148,21 +149,15 @@ def _leave(model: nn.Module, _args: Any, _output: Any) -> None:
 
 
 def _weights_to_keep(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
-    owners = weight_owners(model)
+    owners = _owners(model)
     if not owners:
         raise ValueError(f"this {type(model).__name__} has no orthogonal weight to cache. Call orthogonalize_ first.")
     return owners
 
 
-def weight_owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
+def _owners(model: nn.Module) -> list[tuple[str, Any, Tensor]]:
     """Return the name, the parametrization and V of each orthogonal weight."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    return [
-        (name.replace("parametrizations.", ""), module[0], module.original)  # type: ignore[misc]
-        for name, module in model.named_modules()
-        if isinstance(module, ParametrizationList) and hasattr(module[0], "orthonormal_rows")
-    ]
+    return [(key, owner, unconstrained(module, name)) for key, module, name, owner in orthogonal_weights(model)]
 
 
 def _callers() -> Iterator[FrameType]:

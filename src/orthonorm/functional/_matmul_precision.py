@@ -1,13 +1,13 @@
-"""Products in full float32 during a step, whatever precision the process has asked for."""
+"""Matrix products in full float32 where the library computes, whatever precision the process has asked for."""
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
 
-__all__ = ["full_float32"]
+__all__ = ["full_float32", "products_are_reduced"]
 
 _REDUCED = {"tf32", "bf16", "high", "medium"}
 
@@ -15,8 +15,24 @@ _REDUCED = {"tf32", "bf16", "high", "medium"}
 # Since torch 2.9 the precision of float32 products is a tree: the root, a backend, an operation of it. A setting of
 # "none" follows the one above it, and what can be read of a setting is the value in force, not whose it is. So they are
 # read from the root down: one that is still reduced when all above it are full has been set itself. Only such a setting
-# is changed and written back, and one that followed another before the step follows it after. Meanwhile all that
-# follows it is full, in other threads too: slower there, and right. Before torch 2.9 there is a single setting.
+# is changed and written back, and one that followed another before follows it after. Meanwhile all that follows it is
+# full, in other threads too: slower there, and right. Before torch 2.9 there is a single setting.
+#
+# A thread that finds nothing reduced while another has raised a setting must hold it too, or the other would lower it
+# while this one computes.
+
+
+def products_are_reduced() -> bool:
+    """Return whether torch may compute float32 matrix products in TF32 or bfloat16."""
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set for one backend, which this function does not tell
+        return True
+
+
+# What torch.compiler.assume_constant_result does, which would import the compiler. Compiled code has a guard on the
+# setting, and is compiled again for another.
+products_are_reduced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class _Setting(NamedTuple):
@@ -38,26 +54,31 @@ def _settings(device: torch.device) -> list[_Setting]:
 
 
 class _Raised:
-    """The settings that the steps of all threads have raised, until the last of these steps ends."""
+    """The settings that threads have raised, until the last of those that need them raised is done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._steps: set[object] = set()
+        self._users: set[object] = set()
         self._before: dict[_Setting, str] = {}
 
-    def begin(self, step: object, device: torch.device) -> None:
+    def is_needed(self) -> bool:
+        """Return whether products are reduced now, or will be once other threads are done."""
         with self._lock:
-            self._steps.add(step)
+            return bool(self._before) or products_are_reduced()
+
+    def begin(self, user: object, device: torch.device) -> None:
+        with self._lock:
+            self._users.add(user)
             for setting in _settings(device):
                 value = setting.read(*setting.place)
                 if value in _REDUCED:
                     self._before[setting] = value
                     setting.write(*setting.place, setting.full)
 
-    def end(self, step: object) -> None:
+    def end(self, user: object) -> None:
         with self._lock:
-            self._steps.discard(step)
-            if not self._steps:
+            self._users.discard(user)
+            if not self._users:
                 for setting, value in self._before.items():
                     setting.write(*setting.place, value)
                 self._before.clear()
@@ -67,18 +88,19 @@ class _Raised:
 _RAISED = _Raised()
 
 
-@contextmanager
-def full_float32(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Products in full precision: the three digits of TF32 would leave float32 weights 1e-3 off the manifold.
+def full_float32(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
+    """Return a context for products in full precision: the three digits of TF32 would leave float32 weights 1e-3 off.
 
     Where no reduced precision is in force nothing is changed, nor for float64, which has none.
     """
-    if dtype == torch.float64:
-        yield
-        return
-    step = object()
+    return _raised(device) if dtype != torch.float64 and _RAISED.is_needed() else nullcontext()
+
+
+@contextmanager
+def _raised(device: torch.device) -> Iterator[None]:
+    user = object()
     try:
-        _RAISED.begin(step, device)
+        _RAISED.begin(user, device)
         yield
     finally:
-        _RAISED.end(step)
+        _RAISED.end(user)

@@ -10,6 +10,7 @@ from pathlib import Path
 from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete
+from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.claims.rule import RULE, SeedAnswer, Verdict, decide
 from orthonorm_paper.reports.figures.losses import COLOURS, draw_legend, panels, save_figure
 from orthonorm_paper.reports.tables.layouts import label_of
@@ -104,7 +105,7 @@ def write_paired(records: Sequence[Record], folder: Path) -> list[Path]:
 def paired_text(records: Sequence[Record]) -> str:
     """Markdown of a comparison by paired seeds."""
     name = records[0].run.experiment
-    compared = COMPARED[name]
+    compared = COMPARED[base_name(name)]
     chosen = standing(records)
     references = [label for label in compared.references if label in chosen]
     columns = ["method", "best learning rate", "seeds", "train loss", "test error, %"]

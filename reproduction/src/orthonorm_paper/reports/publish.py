@@ -11,7 +11,7 @@ from pathlib import Path
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
-from orthonorm_paper.records.variations import base_name
+from orthonorm_paper.records.variations import base_name, other_size
 from orthonorm_paper.reports.figures.learning_rates import draw_learning_rates, learning_rates_text
 from orthonorm_paper.reports.figures.losses import draw_omdsm
 from orthonorm_paper.reports.paper_numbers import paper_numbers
@@ -190,23 +190,15 @@ def _writer(name: str) -> Writer:
     base = base_name(name) if name not in report_names() else name
     if base == "demo":
         return write_demo
-    for section in sections():
-        if base in section.experiments:
-            if len(section.experiments) == 1:
-                return section.write if base == name else _variation(name, section)
-            # One of several that share a table: the table, with dashes for the others.
-            return partial(write_layout, name, layouts()[_layout_of(base)], section.variant)
-    raise UserError(f"experiment must be one of {', '.join(report_names())}; got {name!r}.")
-
-
-def _variation(name: str, section: Report) -> Writer:
-    if section.name not in layouts() and not any(section.name in names(layout) for layout in layouts().values()):
+    section = next((section for section in sections() if base in section.experiments), None)
+    if section is None:
+        raise UserError(f"experiment must be one of {', '.join(report_names())}; got {name!r}.")
+    layout = next((layout for layout in layouts().values() if base in names(layout)), None)
+    if layout is None:
         return section.write
-    return partial(write_layout, name, layouts()[_layout_of(section.experiments[0])], REDUCED)
-
-
-def _layout_of(name: str) -> str:
-    return next(key for key, layout in layouts().items() if name in names(layout))
+    variant = REDUCED if other_size(name) and section.variant == FULL else section.variant
+    # Of several that share a table, the others have dashes.
+    return partial(write_layout, name, layout, variant)
 
 
 def _records(name: str, folder: Path) -> list[Record]:

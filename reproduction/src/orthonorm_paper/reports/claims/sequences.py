@@ -68,7 +68,8 @@ def judge(question: Question, cells: Sequence[Cell]) -> Verdict:
         return Verdict({}, UNDECIDED, "not every run is recorded")
     if own is None or other is None:
         return Verdict({}, UNDECIDED, "every run of one diverged")
-    if not own.seeds == other.seeds == list(SEEDS[own.run.experiment]):
+    # A variation has the seeds that it was given.
+    if not own.seeds == other.seeds == list(SEEDS.get(own.run.experiment, own.seeds)):
         return Verdict({}, UNDECIDED, "not every run is recorded")
     seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)

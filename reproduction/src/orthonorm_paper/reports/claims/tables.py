@@ -102,7 +102,7 @@ def _reaches(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     answer, texts = True, []
     for label in claim["methods"]:
         record = found[label]
-        epochs = epochs_to(curve(record, field), target)
+        epochs = _epochs(record, field, target)
         answer = answer and epochs <= claim["within"] * record.run.epochs
         texts.append(
             f"{label} after {epochs:.1f} of {record.run.epochs} epochs" if epochs < math.inf else f"{label} never"

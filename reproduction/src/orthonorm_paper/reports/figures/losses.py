@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.files import DIVERGED, Record
+from orthonorm_paper.records.stability import complete
 from orthonorm_paper.reports.markdown import belonging, budget, heading
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 
@@ -89,7 +90,7 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
     methods = numbers["panels"]
     titles = [f"({letter}) {method}" for letter, method in zip("abc", methods, strict=True)]
     drawn, axes = panels([*titles, "(d) best of each method"], foot)
-    plain = best((cell for cell in groups if cell.run.method == "plain"), "train_loss")
+    plain = _best_of(groups, "plain")
     for axis, method in zip(axes, methods, strict=False):
         for index, rate in enumerate(numbers["rates"]):
             for cell in groups:
@@ -99,7 +100,7 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
             style = {"color": "black", "linestyle": "--"}
             draw_loss(axis, plain, f"plain, {plain.run.lr:g}", style)
     for index, method in enumerate(numbers["methods"]):
-        top = best((cell for cell in groups if cell.run.method == method), "train_loss")
+        top = _best_of(groups, method)
         if top is not None:
             draw_loss(axes[-1], top, f"{method}, {top.run.lr:g}", _style(index))
     for axis in axes:
@@ -107,6 +108,10 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
         if axis.get_legend_handles_labels()[0]:
             draw_legend(axis, 5.5)
     return save_figure(drawn, stem)
+
+
+def _best_of(groups: Sequence[Cell], method: str) -> Cell | None:
+    return best(complete(cell for cell in groups if cell.run.method == method), "train_loss")
 
 
 def _style(index: int) -> dict[str, str]:

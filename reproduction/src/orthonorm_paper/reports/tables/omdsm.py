@@ -9,6 +9,7 @@ from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete
+from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.claims.mnist import judge
 from orthonorm_paper.reports.claims.rule import RULE, missing_line
 from orthonorm_paper.reports.markdown import belonging, budget, circumstances, escape, heading, table
@@ -26,7 +27,7 @@ def omdsm_text(records: Sequence[Record]) -> str:
     """
     numbers = paper_numbers()["omdsm"]
     name = records[0].run.experiment
-    mark = _SYNTHETIC if name.endswith("-synthetic") else ""
+    mark = _SYNTHETIC if base_name(name).endswith("-synthetic") else ""
     shown = [(figure, belonging(records, figure)) for figure in numbers["figures"]]
     absent = [heading(figure) for figure, chosen in shown if not chosen]
     told = [f"Not run, {DASH}: {'; '.join(absent)}"] if absent else []

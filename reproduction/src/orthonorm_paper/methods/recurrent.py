@@ -90,7 +90,7 @@ class _EachGate(nn.Module):
 
 @torch.no_grad()
 def recurrent_error(network: nn.Module) -> float:
-    """Largest ``|W W^T - I|`` over the gates, before a learned scale where there is one."""
+    """Largest ``|W W^T - I|`` over the gates, ``W`` the weight that the layer computes with."""
     errors = []
     for module, name, gates in recurrent_weights(network):
         rows = getattr(module, name).double().unflatten(0, (gates, -1))

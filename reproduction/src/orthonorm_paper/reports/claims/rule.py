@@ -49,10 +49,10 @@ class Verdict:
 class SeedAnswer:
     """What one seed says: yes or no, or a difference that is positive where it speaks for the claim.
 
-    None stands for a cell that is missing. An infinite difference is one of which one side diverged.
+    An infinite difference is one of which one side diverged.
     """
 
-    value: bool | float | None
+    value: bool | float
     numbers: str = ""
 
 
@@ -67,9 +67,9 @@ def decide(claim: Claim, given: Iterable[SeedAnswer]) -> Verdict:
         >>> decide({}, [SeedAnswer(False)] * 5).answer
         'does not hold'
     """
-    found = [seed for seed in given if seed.value is not None]
+    found = list(given)
     numbers = "; ".join(seed.numbers for seed in found)
-    values = [seed.value for seed in found if seed.value is not None]
+    values = [seed.value for seed in found]
     if all(isinstance(value, bool) for value in values):
         agree = len(values) >= LEAST_SEEDS and len(set(values)) == 1
         answer = UNDECIDED if not agree else HOLDS if values[0] else FAILS
@@ -78,6 +78,21 @@ def decide(claim: Claim, given: Iterable[SeedAnswer]) -> Verdict:
     answer = HOLDS if sign_flip(differences) <= LEVEL else UNDECIDED
     answer = FAILS if sign_flip([-d for d in differences]) <= LEVEL else answer
     return Verdict(claim, answer, numbers, len(differences), difference_text(differences))
+
+
+def less(a: float, b: float) -> float:
+    """How far the first is below the second; two runs that diverged differ by nothing.
+
+    Examples:
+        >>> less(1.0, 3.0), less(1.0, math.inf), less(math.inf, math.inf)
+        (2.0, inf, 0.0)
+    """
+    return 0.0 if math.isinf(a) and math.isinf(b) else b - a
+
+
+def lower(own: Mapping[int, float], other: Mapping[int, float]) -> Verdict:
+    """Whether the values of one method are below those of another, by the seeds that both have."""
+    return decide({}, [SeedAnswer(less(value, other[seed])) for seed, value in own.items() if seed in other])
 
 
 def missing_line(unrun: Sequence[Verdict], count: int) -> str:

@@ -15,6 +15,7 @@ from orthonorm_paper.data import load_dataset
 from orthonorm_paper.data.copying import copying
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.experiments.ablation import RECURRENT
+from orthonorm_paper.experiments.sequences import RATES
 from orthonorm_paper.methods.recurrent import recurrent_error, recurrent_weights
 from orthonorm_paper.methods.table import METHODS, OptimizerSettings
 from orthonorm_paper.models import build_model
@@ -22,7 +23,7 @@ from orthonorm_paper.records.cells import cells
 from orthonorm_paper.records.files import Record, same, write_record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.sequences import METHODS as LABELS
-from orthonorm_paper.records.sequences import RATES, SEEDS, memoryless_loss
+from orthonorm_paper.records.sequences import SEEDS, memoryless_loss
 from orthonorm_paper.reports.claims.sequences import Question, judge
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.training.execute import Settings, execute

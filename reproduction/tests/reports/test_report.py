@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.experiments import BATCHES, DEPTHS, PLAIN, RATES, RELEASED, RIEMANNIAN, omdsm
+from orthonorm_paper.experiments.omdsm import BATCHES, DEPTHS, PLAIN, RATES, RELEASED, RIEMANNIAN, omdsm
 from orthonorm_paper.methods.table import METHODS
 from orthonorm_paper.records.cells import best, cells
 from orthonorm_paper.records.files import Record, write_record

@@ -6,10 +6,10 @@ import dataclasses
 
 from orthonorm_paper.records.run import Run, Scalar
 
-from .experiment import Experiment
-from .omdsm import FIVE, deep_run
+from .experiment import DIGITS, FIVE, Experiment
+from .omdsm import deep_run
 from .sequences import rows_run
-from .small import DIGITS, small_run
+from .small import small_run
 
 Factor = tuple[str, dict[str, Scalar]]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from orthonorm_paper.records.run import Optimizer, Run, Scalar
 
-from .experiment import Experiment
+from .experiment import FIVE, Experiment
 
 SGD_RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
 ADAM_RATES = (0.001, 0.002, 0.005, 0.01)
-SEEDS = (0, 1, 2, 3, 4)
 
 Setting = tuple[str, dict[str, Scalar]]
 
@@ -27,17 +26,17 @@ GROUPS: tuple[Setting, ...] = (
 OTHERS: tuple[Setting, ...] = tuple((method, {}) for method in ("plain", "plain-he", "WN", "OLM", "OLM-scale"))
 
 
-def groups(experiment: str, seeds: tuple[int, ...] = SEEDS, dataset: str = "pie") -> list[Run]:
+def groups(experiment: str, seeds: tuple[int, ...] = FIVE, dataset: str = "pie") -> list[Run]:
     """Group sizes, by SGD at every rate."""
     return _runs(experiment, dataset, GROUPS, "sgd", SGD_RATES, seeds)
 
 
-def batchnorm(experiment: str, seeds: tuple[int, ...] = SEEDS, dataset: str = "pie") -> list[Run]:
+def batchnorm(experiment: str, seeds: tuple[int, ...] = FIVE, dataset: str = "pie") -> list[Run]:
     """With batch normalisation, by SGD at every rate."""
     return _runs(experiment, dataset, OTHERS, "sgd", SGD_RATES, seeds, {"batch_norm": True})
 
 
-def adam(experiment: str, seeds: tuple[int, ...] = SEEDS, dataset: str = "pie") -> list[Run]:
+def adam(experiment: str, seeds: tuple[int, ...] = FIVE, dataset: str = "pie") -> list[Run]:
     """By Adam at every rate."""
     return _runs(experiment, dataset, OTHERS, "adam", ADAM_RATES, seeds)
 
@@ -76,7 +75,7 @@ def _runs(
     ]
 
 
-_BUDGET = "PIE, 80 epochs, batch 256, rate from pie-tune, 5 seeds"
+_BUDGET = "PIE, 80 epochs, batch 256, learning rate from pie-tune, 5 seeds"
 
 ENTRIES = (
     Experiment(

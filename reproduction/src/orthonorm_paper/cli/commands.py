@@ -208,12 +208,12 @@ def pack(
 
 def _runs(chosen: Experiment, results: Path, only: list[str] | None, data: Path | None) -> list[Run]:
     """The runs of an experiment that meet the conditions; says which methods have no learning rate left."""
-    from orthonorm_paper.experiments.derived.tuned import diverged_everywhere, planned
+    from orthonorm_paper.experiments.derived.tuned import planned
 
     from .closing_lines import repeated
 
-    runs = planned(chosen, results, only, repeated(data))
-    for method in diverged_everywhere(chosen, results, only):
+    runs, left_out = planned(chosen, results, only, repeated(data))
+    for method in left_out:
         print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
     return runs
 

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from orthonorm_paper.exceptions import UserError
 from .neighbours import add_penalty_, torch_orthogonal_layers_
 from .recurrent import orthogonalize_recurrent_, recurrent_error, recurrent_unchanged, torch_orthogonal_
 from .released import Rule, released_sgd, start_first_orthonormal
-from .replaced_layers import REPLACED, REPLACEMENTS, Replacement
+from .replaced_layers import LAYERS, REPLACED, REPLACEMENTS, Replacement
 from .variance_transformation import register_variance_
 
 # The authors' group for the whole layer of an MLP, cut to each layer's limit.
@@ -103,15 +103,9 @@ def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | Non
     return dataclasses.replace(entry, convert=_conversion(entry.replacement, model, given), make_optimizer=make)
 
 
-def hidden_layers(model: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
-    """Linear and convolutional layers with their names, without the last Linear (the classifier)."""
-    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
-    linear = [name for name, module in layers if isinstance(module, nn.Linear)]
-    return [(name, module) for name, module in layers if name not in linear[-1:]]
-
-
-def _layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
-    return [layer for _, layer in hidden_layers(model)]
+def hidden_layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """Linear and convolutional layers, without the last Linear (the classifier)."""
+    return [cast(nn.Linear | nn.Conv2d, model.get_submodule(name)) for name in LAYERS["hidden"].names(model)]
 
 
 def _unchanged(model: nn.Module) -> nn.Module:
@@ -123,14 +117,14 @@ def _conversion(replacement: Replacement, model: str, arguments: Mapping[str, ob
 
 
 def _olm_var(model: nn.Module) -> nn.Module:
-    for _, layer in hidden_layers(model):
+    for layer in hidden_layers(model):
         register_variance_(layer, "weight", GROUP_SIZE)
     return model
 
 
 @torch.no_grad()
 def _start_orthonormal(model: nn.Module) -> nn.Module:
-    for _, layer in hidden_layers(model):
+    for layer in hidden_layers(model):
         weight = layer.weight.flatten(1)
         if weight.shape[0] > weight.shape[1]:
             raise UserError(
@@ -161,14 +155,14 @@ def _norm_kept(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Opt
 
 
 def _penalised(model: nn.Module, settings: OptimizerSettings, *, strength: float) -> torch.optim.Optimizer:
-    add_penalty_(_layers(model), strength)
+    add_penalty_(hidden_layers(model), strength)
     return _euclidean(model, settings)
 
 
 def _released(model: nn.Module, settings: OptimizerSettings, *, rule: Rule) -> torch.optim.Optimizer:
     if (settings.kind, settings.momentum, settings.weight_decay) != ("sgd", 0.0, 0.0):
         raise UserError(f"the released methods run with plain sgd, without momentum and weight decay; got {settings}.")
-    return released_sgd(model, _layers(model), rule, settings.lr)
+    return released_sgd(model, hidden_layers(model), rule, settings.lr)
 
 
 def _step(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -182,7 +176,7 @@ def _riemannian(
 ) -> torch.optim.Optimizer:
     if settings.kind != "sgd":
         raise UserError(f"the Riemannian methods run with sgd; got optimizer {settings.kind!r}.")
-    on_manifold = [layer.weight for _, layer in hidden_layers(model)]
+    on_manifold = [layer.weight for layer in hidden_layers(model)]
     taken = {id(weight) for weight in on_manifold}
     others = [p for p in model.parameters() if id(p) not in taken]
     groups = [
@@ -214,7 +208,7 @@ def _error_of_rows(model: nn.Module, *, centred: bool) -> float:
             for group in rows.split(limit)
         )  # fmt: skip
 
-    return max(error(layer.weight) for _, layer in hidden_layers(model))
+    return max(error(layer.weight) for layer in hidden_layers(model))
 
 
 def _plain(label: str, start: str, words: str) -> Method:
@@ -230,7 +224,7 @@ def _stiefel(label: str, words: str, metric: Metric | None, retraction: Retracti
 def _as_released(rule: Rule) -> Method:
     def convert(model: nn.Module) -> nn.Module:
         if rule == "CayT":
-            start_first_orthonormal(_layers(model))
+            start_first_orthonormal(hidden_layers(model))
         return model
 
     words = f"{rule} as the authors released it: gradients never set to zero, constant learning rate"
@@ -273,7 +267,7 @@ _ENTRIES = (
         "torch-orthogonal",
         "torch.nn.utils.parametrizations.orthogonal",
         "paper",
-        lambda model: torch_orthogonal_layers_(model, _layers(model)),
+        lambda model: torch_orthogonal_layers_(model, hidden_layers(model)),
         _euclidean,
         partial(_error_of_rows, centred=False),
     ),

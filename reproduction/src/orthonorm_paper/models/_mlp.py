@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from torch import nn
 
@@ -60,29 +61,5 @@ def mlp(
     return network
 
 
-def pie_mlp(
-    *,
-    shape: tuple[int, ...],
-    classes: int,
-    start: str,
-    seed: int,
-    hidden_layers: int = 5,
-    width: int = 128,
-    batch_norm: bool = False,
-) -> nn.Sequential:
-    """``mlp`` in the sizes of the PIE experiments: six linear layers, five of them hidden with 128 units.
-
-    Examples:
-        >>> network = pie_mlp(shape=(1, 32, 32), classes=68, start="paper", seed=0, batch_norm=True)
-        >>> [type(layer).__name__ for layer in network[1:4]]
-        ['Linear', 'BatchNorm1d', 'ReLU']
-    """
-    return mlp(
-        shape=shape,
-        classes=classes,
-        start=start,
-        seed=seed,
-        hidden_layers=hidden_layers,
-        width=width,
-        batch_norm=batch_norm,
-    )
+# The sizes of the PIE experiments: six linear layers, five of them hidden.
+pie_mlp = partial(mlp, hidden_layers=5, width=128)

@@ -9,8 +9,7 @@ from torch import nn
 from orthonorm_paper.exceptions import UserError
 
 from ._checks import check_image, check_probability
-from ._initialization import start_
-from ._residual import PreActivation, conv3x3, norm_relu, projection
+from ._residual import PreActivation, conv3x3, finished, norm_relu, projection
 
 
 def wide_resnet(
@@ -59,13 +58,7 @@ def wide_resnet(
             blocks.append(_block(channels, base * width, stride, dropout))
             channels = base * width
         layers[f"stage{number + 1}"] = nn.Sequential(*blocks)
-    layers["activation"] = norm_relu(channels)
-    layers["pool"] = nn.AvgPool2d(8)
-    layers["flatten"] = nn.Flatten()
-    layers["classifier"] = nn.Linear(channels, classes)
-    network = nn.Sequential(layers)
-    start_(network, start, seed)
-    return network
+    return finished(layers, channels, nn.AvgPool2d(8), classes, start, seed)
 
 
 def _block(inputs: int, outputs: int, stride: int, dropout: int | float) -> PreActivation:

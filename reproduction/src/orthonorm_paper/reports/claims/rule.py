@@ -19,6 +19,8 @@ from typing import Any
 
 from scipy.stats import t as student
 
+from orthonorm_paper.reports.markdown import escape, table
+
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 # Of a one-sided test; and the seeds that a yes or no takes, as many as a comparison.
 LEVEL = 0.05
@@ -104,6 +106,14 @@ def missing_line(unrun: Sequence[Verdict], count: int) -> str:
     """
     labels = sorted({label for verdict in unrun for label in verdict.numbers.removeprefix("not run: ").split(", ")})
     return f"{len(unrun)} of {count} claims are undecided, as these were not run: {', '.join(labels)}."
+
+
+def verdict_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], unrun: Sequence[Verdict], count: int
+) -> list[str]:
+    """Table of verdicts with the rule under it, and a line for those, of so many, that no seed could answer."""
+    lines = [*table(columns, rows), "", RULE, ""] if rows else []
+    return [*lines, escape(missing_line(unrun, count))] if unrun else lines[:-1]
 
 
 def sign_flip(differences: Sequence[float]) -> float:

@@ -10,10 +10,10 @@ from typing import Any
 from orthonorm_paper.records.cells import DASH
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
-from orthonorm_paper.reports.markdown import escape, table
+from orthonorm_paper.reports.markdown import escape
 from orthonorm_paper.reports.tables.placement import Placed
 
-from .rule import RULE, UNDECIDED, Claim, SeedAnswer, Verdict, decide, less, missing_line
+from .rule import UNDECIDED, Claim, SeedAnswer, Verdict, decide, less, verdict_table
 
 # The records of one seed in one column, by label.
 Seed = Mapping[str, Record]
@@ -38,9 +38,7 @@ def verdict_lines(placed: Placed) -> list[str]:
     ]
     where = "data set" if placed.layout.by == "dataset" else "network"
     heading = ("claim", where, "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
-    lines = [*table(heading, rows), "", RULE] if rows else []
-    if unrun:
-        lines += [*([""] if lines else []), escape(missing_line(unrun, len(verdicts)))]
+    lines = verdict_table(heading, rows, unrun, len(verdicts))
     note = [
         "",
         "Of several learning rates of a method, the one with the lowest mean final training loss is judged, of those "

@@ -58,19 +58,22 @@ def draw_legend(axis: Axes, size: float) -> None:
         text.set_parse_math(False)
 
 
-def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any]) -> None:
-    """Mean training loss of a cell over its seeds, their range shaded; a cross where one diverged."""
+def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any], unit: int | float = 1) -> None:
+    """Mean training loss of a cell over its seeds, their range shaded; a cross where one diverged.
+
+    ``unit`` is the length of an epoch on the axis.
+    """
     curves = [curve(record, "train_loss") for record in cell.records]
     length = max(map(len, curves))
     rows = [[own[i] for own in curves if i < len(own)] for i in range(length)]
-    epochs = list(range(1, length + 1))
+    epochs = [unit * number for number in range(1, length + 1)]
     (line,) = axis.plot(epochs, [statistics.fmean(row) for row in rows], label=label, linewidth=1.2, **style)
     if len(curves) > 1 and length:
         low, high = [min(row) for row in rows], [max(row) for row in rows]
         axis.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     for record, own in zip(cell.records, curves, strict=True):
         if record.outcome == DIVERGED:
-            end = (len(own), own[-1]) if own else (0, 1.0)
+            end = (unit * len(own), own[-1]) if own else (0, 1.0)
             axis.plot(*end, marker="x", color=line.get_color(), markersize=5, linestyle="none")
 
 

@@ -11,7 +11,7 @@ from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete
 from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.claims.mnist import judge
-from orthonorm_paper.reports.claims.rule import RULE, missing_line
+from orthonorm_paper.reports.claims.rule import verdict_table
 from orthonorm_paper.reports.markdown import belonging, budget, circumstances, escape, heading, table
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 
@@ -129,10 +129,7 @@ def _verdicts(records: Sequence[Record], figure: Mapping[str, Any], numbers: Map
     ]
     unrun = [verdict for verdict in verdicts if not verdict.seeds]
     columns = ("claim", "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
-    lines = [*table(columns, rows), "", RULE] if rows else []
-    if unrun:
-        lines += ["", missing_line(unrun, len(verdicts))]
-    return lines
+    return verdict_table(columns, rows, unrun, len(verdicts))
 
 
 def _forms(claim: Mapping[str, Any], there: Collection[str]) -> list[Mapping[str, Any]]:

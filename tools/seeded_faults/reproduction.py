@@ -46,7 +46,7 @@ REPRODUCTION: tuple[Fault, ...] = (
         "reproduction/tests/experiments/test_experiments.py::test_a_data_set_and_its_split_have_one_rate",
     ),
     Fault(
-        "the unconstrained parameters of the experiments do not decay",
+        "the unconstrained parameters of the experiments have no weight decay",
         "orthonorm_paper.methods:_proxy",
         "[group | {'weight_decay': settings.weight_decay} for group in groups]",
         "groups",

@@ -24,9 +24,9 @@ class Experiment:
         name: as the command line takes it; also the folder of its results.
         title: one line.
         budget: data set, epochs and seeds in words, printed beside every figure.
-        runs: gives the runs; with ``rates_from`` those at every rate that may be chosen.
+        runs: gives the runs; with ``rates_from`` those at every learning rate that may be chosen.
         shows: tables and figures of the paper; empty for what the paper has not.
-        rates_from: the experiment on a validation split that chooses the rate of each run.
+        rates_from: the experiment on a validation split that chooses the learning rate of each run.
         size: "full" at the paper's size, "reduced" at another one, "synthetic" on synthetic data.
     """
 

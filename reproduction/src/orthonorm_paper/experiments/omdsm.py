@@ -41,7 +41,7 @@ _TEN: tuple[Tried, ...] = (
 
 
 def demo() -> list[Run]:
-    """The deepest network of the MNIST comparison on 4,000 digits for 600 steps, at a few of the headline's rates."""
+    """The deepest network of the MNIST comparison on 4,000 digits for 600 steps, at two learning rates."""
     return [
         deep_run("demo", method, lr, seed)
         for seed in range(3)
@@ -73,7 +73,7 @@ def headline_avx2() -> list[Run]:
 def deep_run(
     experiment: str, method: str, lr: float, seed: int, method_args: Mapping[str, Scalar] | None = None
 ) -> Run:
-    """One run of the MLP with 8 hidden layers: constant rate, 40 epochs of 15 steps."""
+    """One run of the MLP with 8 hidden layers: constant learning rate, 40 epochs of 15 steps."""
     return Run(
         experiment=experiment,
         dataset="mnist-5k",
@@ -89,7 +89,7 @@ def deep_run(
 
 
 def omdsm() -> list[Run]:
-    """The paper's comparison: all methods, depths, batches and rates; 80 epochs, halved at 40."""
+    """The paper's comparison: all methods, depths, batches and learning rates; 80 epochs, halved at 40."""
     return [
         _omdsm_run("omdsm", "mnist", method, depth, batch, lr, seed, epochs=80)
         for depth in DEPTHS
@@ -113,7 +113,7 @@ def omdsm_5k() -> list[Run]:
 
 
 def omdsm_5k_constant() -> list[Run]:
-    """The same with 4 hidden layers and a constant rate: what the halving hides."""
+    """The same with 4 hidden layers and a constant learning rate: what the halving hides."""
     return [
         _omdsm_run("omdsm-5k-constant", "mnist-5k", method, 4, 256, lr, seed, epochs=40, schedule=Constant())
         for seed in FIVE

@@ -1,4 +1,4 @@
-"""The MLP on PIE: group sizes, batch normalisation and Adam (figures 3 and 4), and the rates they take."""
+"""The MLP on PIE: group sizes, batch normalisation and Adam (figures 3 and 4), and the learning rates they take."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ OTHERS: tuple[Setting, ...] = tuple((method, {}) for method in ("plain", "plain-
 
 
 def groups(experiment: str, seeds: tuple[int, ...] = FIVE, dataset: str = "pie") -> list[Run]:
-    """Group sizes, by SGD at every rate."""
+    """Group sizes, by SGD at every learning rate."""
     return _runs(experiment, dataset, GROUPS, "sgd", SGD_RATES, seeds)
 
 
 def batchnorm(experiment: str, seeds: tuple[int, ...] = FIVE, dataset: str = "pie") -> list[Run]:
-    """With batch normalisation, by SGD at every rate."""
+    """With batch normalisation, by SGD at every learning rate."""
     return _runs(experiment, dataset, OTHERS, "sgd", SGD_RATES, seeds, {"batch_norm": True})
 
 
 def adam(experiment: str, seeds: tuple[int, ...] = FIVE, dataset: str = "pie") -> list[Run]:
-    """By Adam at every rate."""
+    """By Adam at every learning rate."""
     return _runs(experiment, dataset, OTHERS, "adam", ADAM_RATES, seeds)
 
 
 def tune() -> list[Run]:
-    """All of them once, on the split that chooses the rates."""
+    """All of them once, on the split that chooses the learning rates."""
     return [run for each in (groups, batchnorm, adam) for run in each("pie-tune", (0,), "pie-tune")]
 
 
@@ -83,7 +83,7 @@ ENTRIES = (
         "Learning rates of the PIE experiments",
         "a tenth of PIE's training set held out, 80 epochs, batch 256, 1 seed",
         tune,
-        shows="Figures 3, 4 (rates)",
+        shows="Figures 3, 4 (learning rates)",
         size="full",
     ),
     Experiment(

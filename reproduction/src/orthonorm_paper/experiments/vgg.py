@@ -1,4 +1,4 @@
-"""The VGG-style network on CIFAR (table 1, figure 5), and the rates it takes."""
+"""The VGG-style network on CIFAR (table 1, figure 5), and the learning rates it takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METHODS = ("plain", "plain-he", "plain-orthogonal", "WN", "WN-unit", "OLM-L2", "
 
 
 def vgg() -> list[Run]:
-    """Every method on both data sets, at every rate."""
+    """Every method on both data sets, at every learning rate."""
     return [
         vgg_run("vgg", dataset, method, lr, seed)
         for dataset in ("cifar10", "cifar100")
@@ -23,7 +23,7 @@ def vgg() -> list[Run]:
 
 
 def tune() -> list[Run]:
-    """The same once, on the splits that choose the rates."""
+    """The same once, on the splits that choose the learning rates."""
     return [
         vgg_run("vgg-tune", dataset, method, lr, 0)
         for dataset in ("cifar10-tune", "cifar100-tune")
@@ -53,7 +53,7 @@ ENTRIES = (
         "Learning rates of the VGG-style network",
         "5,000 of CIFAR's 50,000 training images held out, 100 epochs, batch 256, 1 seed",
         tune,
-        shows="Table 1 (rates)",
+        shows="Table 1 (learning rates)",
         size="full",
     ),
     Experiment(

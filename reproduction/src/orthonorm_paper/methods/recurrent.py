@@ -60,7 +60,7 @@ def torch_orthogonal_(network: nn.Module) -> nn.Module:
     """Make each gate's recurrent matrix orthogonal by ``torch.nn.utils.parametrizations.orthogonal``; in place.
 
     torch's function on the whole weight would make the columns of the stacked gates orthonormal, which is another
-    constraint: here its map, a matrix exponential around the start, is applied to each gate.
+    constraint: here its transformation, a matrix exponential around the initial value, is applied to each gate.
     """
     for module, name, gates in recurrent_weights(network):
         stack = _EachGate(getattr(module, name), gates)

@@ -1,12 +1,12 @@
-"""The paper's methods, in one table: label, start, conversion of the network, optimizer.
+"""The paper's methods, in one table: label, initialization, conversion of the network, optimizer.
 
 Note [labels]: `EI+QR` is the Euclidean metric and `CI+QR` the canonical one, as the authors' modules have them. It is
 the paper's appendix that exchanged the formulas (errata 4). Nothing outside this package knows these labels. Those that
 end in "-released" are the same methods as the authors' code does them (errata 10): `released.py`.
 
-Note [decay]: the authors decay every parameter, those V of WN and OLM too, and so do the experiments. It
-changes no function, only the size of those matrices and with it the effective rate; the library's own ``param_groups``
-leaves them out.
+Note [weight decay]: the authors apply weight decay to every parameter, those V of WN and OLM too, and so do the
+experiments. It changes no function, only the size of those matrices and with it the effective learning rate; the
+library's own ``param_groups`` leaves them out.
 """
 
 from __future__ import annotations
@@ -131,19 +131,18 @@ def _start_orthonormal(model: nn.Module) -> nn.Module:
                 "a Riemannian method keeps all rows of a layer orthonormal, and "
                 f"{weight.shape[0]} rows in {weight.shape[1]} dimensions cannot be"
             )
-        # The orthonormal matrix nearest to the plain start.
+        # The orthonormal matrix nearest to the initial weight.
         w = on.functional.orthonormalize(weight.double(), center=False)
         layer.weight.copy_(w.reshape(layer.weight.shape))
     return model
 
 
 def _euclidean(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    return _step([{"params": list(model.parameters()), "weight_decay": decay}], settings)
+    return _step([{"params": list(model.parameters()), "weight_decay": settings.weight_decay}], settings)
 
 
 def _proxy(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    # Note [decay]
+    # Note [weight decay]
     groups = on.param_groups(model)
     return _step([group | {"weight_decay": settings.weight_decay} for group in groups], settings)
 
@@ -274,7 +273,7 @@ _ENTRIES = (
     Method("OLM_var", "P_var = Lambda^{-1/2} D^T, groups as OLM's", "paper", _olm_var, _euclidean,
            partial(_error_of_rows, centred=True)),
     *map(_replacing, REPLACEMENTS.values()),
-    Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-plain", "torch's initialization", "paper", recurrent_unchanged, _euclidean, recurrent_error),
     Method(
         "recurrent-start", "orthogonal initialization", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error
     ),
@@ -282,7 +281,7 @@ _ENTRIES = (
     _recurrent("recurrent-OLM", "OLM, one group a gate, not centred", orthogonalize_recurrent_),
     _recurrent("recurrent-OLM-scale", "the same with a learned scale",
                partial(orthogonalize_recurrent_, scale="row_norms")),
-    _recurrent("recurrent-orthonorm", "the library's defaults on torch's start: V starts well conditioned",
+    _recurrent("recurrent-orthonorm", "the library's defaults on torch's initialization: V starts well conditioned",
                partial(orthogonalize_recurrent_, initial="orthonormal"), start="paper"),
     _recurrent("recurrent-orthonorm-weight", "the same, but V starts as the weight",
                orthogonalize_recurrent_, start="paper"),

@@ -113,13 +113,13 @@ def inception_cifar(
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         width: factor of all widths.
         relu_before_norm: inside the modules a ReLU on both sides of the normalisation, as the implementation that the
             paper cites and the released code have it; the stem and the convolutions between stages stay as they are.
 
     Raises:
-        UserError: images of another size, an unknown start, or a width outside (0, 64].
+        UserError: images of another size, an unknown initialization, or a width outside (0, 64].
 
     Examples:
         >>> network = inception_cifar(shape=(3, 32, 32), classes=10, start="he", seed=0, width=0.25)

@@ -30,14 +30,14 @@ def mlp(
         shape: shape of one input; its size is the d of the first layer.
         classes: outputs of the classifier.
         start: entry of ``STARTS``, used for every layer.
-        seed: of the start.
+        seed: of the initialization.
         hidden_layers: the paper has 4, 6 and 8.
         width: units of each hidden layer.
         batch_norm: normalise each hidden layer before its non-linearity.
         dropout: probability of dropout after each hidden layer; 0 adds no layer.
 
     Raises:
-        UserError: an unknown start, fewer than one hidden layer or unit, or a wrong probability.
+        UserError: an unknown initialization, fewer than one hidden layer or unit, or a wrong probability.
 
     Examples:
         >>> network = mlp(shape=(1, 32, 32), classes=10, start="he", seed=0, hidden_layers=8)

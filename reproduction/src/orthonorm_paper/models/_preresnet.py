@@ -19,11 +19,11 @@ def preresnet_cifar(*, shape: tuple[int, ...], classes: int, start: str, seed: i
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         depth: 9 n + 2; the paper compares with 1001.
 
     Raises:
-        UserError: images of another size, an unknown start, or a depth that cannot be.
+        UserError: images of another size, an unknown initialization, or a depth that cannot be.
 
     Examples:
         >>> network = preresnet_cifar(shape=(3, 32, 32), classes=10, start="he", seed=0, depth=11)

@@ -55,7 +55,7 @@ def rnn(
         shape: ``(time, features)`` of one sequence, or ``(1, time, features)`` of a grey image.
         classes: outputs of the read-out.
         start: "paper" (torch's: all uniform in +-1/sqrt(width)), or "orthogonal" (``W`` orthogonal, the rest the same).
-        seed: of the start.
+        seed: of the initialization.
         width: size of the state.
         each_step: read every state, not only the last one.
 
@@ -97,7 +97,7 @@ def _features(shape: tuple[int, ...], width: int) -> int:
 
 @torch.no_grad()
 def _started(network: Recurrent, start: str, seed: int) -> Recurrent:
-    """Draw every weight again: a function of the arguments alone, and but for W the same for both starts."""
+    """Draw every weight again: a function of the arguments alone, and but for W the same for both initializations."""
     if start not in ("paper", "orthogonal"):
         raise UserError(f"start of a recurrent network must be paper or orthogonal; got {start!r}.")
     random = torch.Generator().manual_seed(seed)

@@ -29,13 +29,13 @@ def vgg(
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         width: factor of all widths.
         hidden_classifier: a hidden layer of 512 units before the classes, as in the released code; the paper's text has
             the classes alone.
 
     Raises:
-        UserError: images of another size, an unknown start, or a width outside (0, 64].
+        UserError: images of another size, an unknown initialization, or a width outside (0, 64].
 
     Examples:
         >>> network = vgg(shape=(3, 32, 32), classes=10, start="paper", seed=0)

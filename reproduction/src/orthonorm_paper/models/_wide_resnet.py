@@ -28,13 +28,13 @@ def wide_resnet(
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         depth: 6 n + 4.
         width: factor of the widths of the three stages.
         dropout: between the two convolutions of a block; 0 adds no layer.
 
     Raises:
-        UserError: images of another size, an unknown start, or a depth, width or probability that cannot be.
+        UserError: images of another size, an unknown initialization, or a depth, width or probability that cannot be.
 
     Examples:
         >>> network = wide_resnet(shape=(3, 32, 32), classes=10, start="he", seed=0, depth=16, width=2)

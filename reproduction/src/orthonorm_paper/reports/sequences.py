@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -136,7 +137,8 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
                 for axis, unit in zip(row, units, strict=True):
                     draw_loss(axis, cell, label, style, unit)
             _finish(row, model, memoryless_loss(records[0].run.dataset))
-        figure.supxlabel(budget(records), fontsize=6.0, color="#555555", parse_math=False)
+        foot = "\n".join(textwrap.wrap(budget(records), 150))
+        figure.supxlabel(foot, fontsize=6.0, color="#555555", parse_math=False)
     return save_figure(figure, stem)
 
 

@@ -86,7 +86,7 @@ class TrainingModule(pl.LightningModule):
             self._random = None
 
     def on_train_epoch_start(self) -> None:
-        """Set epoch and rate; both are functions of the epoch's number alone."""
+        """Set epoch and learning rate; both are functions of the epoch's number alone."""
         epoch = self.current_epoch
         self.loader.epoch = epoch
         self.losses.zero_()

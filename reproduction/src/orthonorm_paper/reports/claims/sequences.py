@@ -46,12 +46,12 @@ QUESTIONS = tuple(
 
 
 def chosen(cells: Sequence[Cell], method: str) -> Cell | None:
-    """The cell of a method at its best rate of those that all its seeds ran; None where every one diverged."""
+    """The cell of a method at its best learning rate of those that all its seeds ran; None where every one diverged."""
     return best(complete(cell for cell in cells if cell.run.method == method), "train_loss")
 
 
 def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
-    """Seconds of a method's fastest epoch at any rate, which other work on the machine has disturbed least."""
+    """Seconds of a method's fastest epoch at any learning rate, which other work on the machine has disturbed least."""
     records = (record for cell in cells if cell.run.method == method for record in cell.records)
     return min(line.seconds for record in records for line in record.epochs if line.seconds is not None)
 

@@ -78,7 +78,7 @@ def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any], unit
 
 
 def draw_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Draw each figure of the MNIST comparison that has records: rate by rate, then the best."""
+    """Draw each figure of the MNIST comparison that has records: one learning rate after the other, then the best."""
     numbers = paper_numbers()["omdsm"]
     paths: list[Path] = []
     for figure in numbers["figures"]:

@@ -97,7 +97,7 @@ def _best_row(method: str, groups: Sequence[Cell], numbers: Mapping[str, Any]) -
         if c.diverged
     )  # fmt: skip
     run = f"{len(own)} of {len(numbers['rates'])}"
-    # A rate with fewer seeds than another is no candidate.
+    # A learning rate with fewer seeds than another is no candidate.
     top = best(complete(own), "train_loss")
     if top is None:
         word = "diverged" if diverged else "not finite"

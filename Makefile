@@ -74,7 +74,7 @@ coverage: $(DEV) ## Measure which lines of the library its tests run, and write 
 	$(PYTEST) -m "not (compiled or nightly)" --cov=orthonorm --cov-report=term-missing:skip-covered \
 	--cov-report=html:build/coverage src tests
 
-mutation: $(DEV) ## Mutate MODULE (default: the inverse square roots) and list what no test notices; for a release
+mutation: $(DEV) ## Mutate MODULE (default: how rows are cut into groups) and list what no test notices; for a release
 	$(BIN)/python tools/mutation.py $(MODULE)
 
 # Without the wrappers that enforce types, as the library runs; one process, which counts for all.

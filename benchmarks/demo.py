@@ -29,11 +29,11 @@ def bench_demo(*, device: str = "cpu", rounds: int = 3) -> dict[str, Any]:
 
 
 def _seconds(device: str, rounds: int) -> dict[str, list[float]]:
-    from orthonorm_paper.experiments import demo
+    from orthonorm_paper.experiments import experiment
     from orthonorm_paper.training.execute import execute
     from orthonorm_paper.training.settings import Settings
 
-    first = {run.method: run for run in reversed(demo())}
+    first = {run.method: run for run in reversed(experiment("demo").runs())}
     seconds: dict[str, list[float]] = {method: [] for method in first}
     for _ in range(rounds):
         for method, run in first.items():

@@ -1,7 +1,7 @@
 """A step of StiefelSGD beside geoopt's RiemannianSGD, and beside a step with Householder's QR.
 
 The sides of a comparison get the same problem (geoopt's transposed, its convention being columns), interleaved.
-Gradients are drawn so that a step at the rate used turns a weight by about 1%, as in training.
+Gradients are drawn so that a step at the learning rate used turns a weight by about 1%, as in training.
 """
 
 import importlib.util

@@ -17,7 +17,7 @@ def interleaved_medians(
 ) -> dict[str, float]:
     """Return the median seconds of each candidate, all of them timed once a round so that drift hits all alike.
 
-    A candidate pays for what ran before it (cold caches, threads that wake up, memory to be had anew): a millisecond
+    A candidate pays for what ran before it (cold caches, threads that wake up, memory to be had again): a millisecond
     after a large product, more after a peer that takes a second. So each is run once more right before it is timed,
     and each round has an order of its own, the same in every run of the benchmark. On CUDA the device's events time.
     """

@@ -34,7 +34,7 @@ def texts() -> Iterator[tuple[str, int, str]]:
         name = str(page.relative_to(ROOT))
         if not name.startswith(GENERATED):
             yield name, 1, page.read_text()
-    for folder in ("src", "reproduction/src"):
+    for folder in ("src", "reproduction/src", "benchmarks", "tools"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):

@@ -1,6 +1,6 @@
 """The architectures of the model list: one variant a family, the smallest, on the smallest images that it takes.
 
-timm: a name and, after a colon, the size of the image where it is not 64. A name with a star is told the size when it
+timm: a name and, after a colon, the size of the image where it is not 64. A name with a star is given the size when it
 is made (its position embedding or its windows depend on it).
 """
 

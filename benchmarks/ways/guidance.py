@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orthonorm_paper.reports.claims.rule import FAILS, HOLDS
+from orthonorm_paper.reports.claims.rule import FAILS, HOLDS, lower
 
-from .summary import Summary, lower
+from .summary import Summary
 from .ways import WAYS
 
 __all__ = ["OURS", "guidance"]
@@ -36,13 +36,17 @@ def guidance(found: Found, measured: Measured, titles: Mapping[str, str]) -> lis
     return lines
 
 
+def _lower(found: Found, problem: str, way: str) -> str:
+    return lower(found[problem, way].test_errors, found[problem, OURS].test_errors).answer
+
+
 def _more_accurate(found: Found, _: Measured, problem: str, way: str) -> bool:
-    return lower(found[problem, way], found[problem, OURS]).answer == HOLDS
+    return _lower(found, problem, way) == HOLDS
 
 
 def _not_less_accurate_and_quicker(found: Found, measured: Measured, problem: str, way: str) -> bool:
     seconds = measured[problem, way]["seconds a step"], measured[problem, OURS]["seconds a step"]
-    return lower(found[problem, way], found[problem, OURS]).answer != FAILS and seconds[0] < _QUICKER * seconds[1]
+    return _lower(found, problem, way) != FAILS and seconds[0] < _QUICKER * seconds[1]
 
 
 def _as_exact_and_quicker(found: Found, measured: Measured, problem: str, way: str) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orthonorm_paper.reports.claims.rule import FAILS, HOLDS, Verdict, interval
+from orthonorm_paper.reports.claims.rule import FAILS, HOLDS, Verdict, interval, lower
 
 from .figure import draw
 from .guidance import OURS, guidance
 from .problems import PROBLEMS
-from .summary import TARGETS, Records, Summary, lower, summaries
+from .summary import TARGETS, Records, Summary, summaries
 from .ways import WAYS
 
 __all__ = ["page_text", "publish", "read_records", "write_page"]
@@ -95,7 +95,7 @@ def _row(way: str, one: Summary | None, own: Summary | None, time: Mapping[str, 
         return "| " + " | ".join([way, "not run", "-", "-", "-", "-", *cost, "-", "-"]) + " |"
     low, high = interval(list(one.test_errors.values()))
     seconds = one.epochs_to_target * _epoch(problem) * time["seconds a step"]
-    verdict = "" if own is None or way == OURS else _verdict(lower(one, own))
+    verdict = "" if own is None or way == OURS else _verdict(lower(one.test_errors, own.test_errors))
     cells = [
         way,
         f"{one.lr:g}{' (edge)' if one.at_edge else ''}",

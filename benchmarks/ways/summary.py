@@ -1,18 +1,16 @@
 """What the records of a way on a problem say: its best learning rate, and the figures there."""
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orthonorm_paper.reports.claims.rule import SeedAnswer, Verdict, decide
 from orthonorm_paper.reports.figures.mean_curves import epochs_to
 
 from .runs import RATES, SEEDS, next_runs
 
-__all__ = ["TARGETS", "Records", "Summary", "lower", "summaries"]
+__all__ = ["TARGETS", "Records", "Summary", "summaries"]
 
 # Test errors in percent, fixed before the runs.
 TARGETS = {"mlp8": 8.0, "rows-5k": 20.0, "vgg-5k": 10.0}
@@ -81,9 +79,3 @@ def _summary(
 
 def _mean(runs: Records, field: str) -> float:
     return statistics.fmean(run["epochs"][-1][field] for run in runs)
-
-
-def lower(own: Summary, other: Summary) -> Verdict:
-    """Whether one way ends at a lower test error than another, by paired seeds."""
-    pairs = [(own.test_errors[seed], other.test_errors[seed]) for seed in own.test_errors]
-    return decide({}, [SeedAnswer(0.0 if math.isinf(a) and math.isinf(b) else b - a) for a, b in pairs])

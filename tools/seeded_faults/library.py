@@ -193,7 +193,7 @@ LIBRARY: tuple[Fault, ...] = (
         "tests/optim/test_muon.py::test_the_direction_is_steepest",
     ),
     Fault(
-        "decay reaches no Euclidean group",
+        "weight decay reaches no Euclidean group",
         "orthonorm.optim:MomentumOptimizer._euclidean_step",
         "group['weight_decay']",
         "0.0",

@@ -32,21 +32,21 @@ REPRODUCTION: tuple[Fault, ...] = (
         "reproduction/tests/data/test_pie.py::test_each_split_is_divided_by_255_and_less_its_own_mean",
     ),
     Fault(
-        "CIFAR's deviations are in another order",
+        "CIFAR's standard deviations are in another order",
         "orthonorm_paper.data:_STATISTICS",
         "(63.0, 62.1, 66.7)",
         "(62.1, 63.0, 66.7)",
         "reproduction/tests/data/test_cifar.py::test_images_are_normalised_a_channel_and_labels_kept",
     ),
     Fault(
-        "a run takes the rate that another's kind chose",
+        "a run takes the learning rate that another's kind chose",
         "orthonorm_paper.experiments:planned",
-        "rates.get(_key(run))",
+        "rates.get(key_of(run))",
         "min(rates.values())",
         "reproduction/tests/experiments/test_experiments.py::test_a_data_set_and_its_split_have_one_rate",
     ),
     Fault(
-        "the unconstrained parameters of the experiments do not decay",
+        "the unconstrained parameters of the experiments have no weight decay",
         "orthonorm_paper.methods:_proxy",
         "[group | {'weight_decay': settings.weight_decay} for group in groups]",
         "groups",
@@ -74,7 +74,7 @@ REPRODUCTION: tuple[Fault, ...] = (
         "reproduction/tests/data/test_data.py::test_the_order_is_a_pure_function_of_seed_and_epoch",
     ),
     Fault(
-        "a resumed epoch begins anew",
+        "a resumed epoch begins again",
         "orthonorm_paper.training:Loader.load_state_dict",
         "state['batches']",
         "0",
@@ -137,7 +137,7 @@ REPRODUCTION: tuple[Fault, ...] = (
         "reproduction/tests/reports/test_report.py::test_a_run_that_diverged_counts_as_infinite_whatever_it_had_reached",
     ),
     Fault(
-        "a rate is chosen by the validation loss",
+        "a learning rate is chosen by the validation loss",
         "orthonorm_paper.records:choose",
         "(c.mean('test_error'), c.mean('test_loss'), c.run.lr)",
         "(c.mean('test_loss'), c.mean('test_error'), c.run.lr)",

@@ -185,7 +185,7 @@ WRONG: list[tuple[str, list[str], str]] = [
     (
         "rates",
         ["run", "vgg"],
-        "vgg takes its learning rates from vgg-tune: no rate to select: 54 runs are missing: OLM-L2-vgg",
+        "vgg takes its learning rates from vgg-tune: no learning rate to select: 54 runs are missing: OLM-L2-vgg",
     ),
     ("no synthetic", ["run", "demo", "--data", "synthetic"], "demo has no synthetic variant: its data is available"),
     ("selection", ["run", "demo", "--only", "lr=3"], "--only lr=3 leaves no run; lr is 0.1, 0.5"),

@@ -75,6 +75,16 @@ def test_the_end_of_a_run_says_the_errors_and_what_comes_next():
     assert ending("omdsm-synthetic", runs, records, Path("results"), given)[-1].endswith("report omdsm-synthetic")
 
 
+def test_a_learning_rate_that_some_seeds_lack_is_not_the_best_of_the_closing_lines():
+    both = [record("OLM", 0.1, (2.0, 0.5), seed=seed, test_error=9.0) for seed in (0, 1)]
+    scanned = record("OLM", 0.5, (2.0, 0.1), seed=0, test_error=5.0)
+    records = [*both, scanned]
+    runs = [one.run for one in records]
+    assert ending("omdsm-5k", runs, records, Path("results"))[1].endswith("OLM 9.50 ± 0.71")
+    # While no learning rate has every seed, the lowest of all is shown.
+    assert ending("omdsm-5k", runs, [both[1], scanned], Path("results"))[1].endswith("OLM 5.00")
+
+
 def test_one_is_singular():
     (only,) = ending("omdsm-5k", [record("OLM", 0.1).run], [], Path("results"))[:1]
     assert only == "0 of 1 run recorded in results/omdsm-5k: none; 1 not begun"

@@ -11,7 +11,7 @@ from orthonorm_paper.data import DATASETS
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.experiments import EXPERIMENTS, Experiment, experiment, synthetic_of
 from orthonorm_paper.experiments.derived import variation
-from orthonorm_paper.experiments.derived.tuned import count, diverged_everywhere, planned
+from orthonorm_paper.experiments.derived.tuned import Planned, count, planned
 from orthonorm_paper.experiments.derived.variation import varied
 from orthonorm_paper.methods.table import method
 from orthonorm_paper.records.files import Record, write_record
@@ -107,7 +107,7 @@ def test_each_run_takes_the_rate_of_its_own_kind(tmp_path: Path):
         ("pie-adam", 5, 0.005),
     ):
         entry = experiment(f"{name}-synthetic")
-        runs = planned(entry, tmp_path)
+        runs = planned(entry, tmp_path).runs
         assert {run.lr for run in runs} == {best}
         assert len(runs) == number == count(entry, entry.runs())
 
@@ -117,10 +117,10 @@ def test_what_chooses_a_rate_and_is_missing_is_named(tmp_path: Path):
     entry = experiment("pie-adam-synthetic")
     lost = next(r for r in experiment("pie-tune-synthetic").runs() if r.optimizer == "adam" and r.method == "WN")
     (tmp_path / "pie-tune-synthetic" / f"{lost.id}.jsonl").unlink()
-    with pytest.raises(UserError, match=f"{re.escape(lost.id)}; .*run pie-tune-synthetic"):
+    with pytest.raises(UserError, match=f"{re.escape(lost.id)}[.] .*run pie-tune-synthetic"):
         planned(entry, tmp_path)
     # What is not asked for is not missed.
-    assert {run.method for run in planned(entry, tmp_path, ["method=OLM,plain"])} == {"OLM", "plain"}
+    assert {run.method for run in planned(entry, tmp_path, ["method=OLM,plain"]).runs} == {"OLM", "plain"}
     with pytest.raises(UserError, match=r"pie-tune-synthetic .*0\.005"):
         planned(entry, tmp_path, ["method=OLM", "lr=0.001"])
 
@@ -133,9 +133,11 @@ def test_a_method_that_diverged_at_every_rate_is_left_out_by_name_and_the_others
             end = lost.end.model_copy(update={"outcome": "diverged", "reason": "loss is nan"})
             write_record(tmp_path / "pie-tune-synthetic", dataclasses.replace(lost, end=end))
     entry = experiment("pie-adam-synthetic")
-    assert {run.method for run in planned(entry, tmp_path)} == {"plain", "plain-he", "OLM", "OLM-scale"}
-    assert diverged_everywhere(entry, tmp_path) == ["WN"]
-    assert diverged_everywhere(experiment("pie-groups-synthetic"), tmp_path) == []
+    runs, left_out = planned(entry, tmp_path)
+    assert ({run.method for run in runs}, left_out) == ({"plain", "plain-he", "OLM", "OLM-scale"}, ["WN"])
+    assert planned(experiment("pie-groups-synthetic"), tmp_path).left_out == []
+    demo = EXPERIMENTS["demo"]
+    assert planned(demo, tmp_path) == Planned(demo.runs(), [])
 
 
 def test_a_variation_is_an_experiment_of_its_own_name():
@@ -181,7 +183,7 @@ def test_a_data_set_and_its_split_have_one_rate(tmp_path: Path):
     for run in runs:
         best = 0.05 if run.dataset == "cifar10-tune" else 0.1
         write_record(tmp_path / "vgg-tune", tried(run, 10 + abs(run.lr - best)))
-    chosen = planned(EXPERIMENTS["vgg"], tmp_path, ["method=OLM"])
+    chosen = planned(EXPERIMENTS["vgg"], tmp_path, ["method=OLM"]).runs
     assert {(run.dataset, run.lr) for run in chosen} == {("cifar10", 0.05), ("cifar100", 0.1)}
     assert len(chosen) == 10
 

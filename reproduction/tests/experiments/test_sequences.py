@@ -15,6 +15,7 @@ from orthonorm_paper.data import load_dataset
 from orthonorm_paper.data.copying import copying
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.experiments.ablation import RECURRENT
+from orthonorm_paper.experiments.sequences import RATES
 from orthonorm_paper.methods.recurrent import recurrent_error, recurrent_weights
 from orthonorm_paper.methods.table import METHODS, OptimizerSettings
 from orthonorm_paper.models import build_model
@@ -22,7 +23,7 @@ from orthonorm_paper.records.cells import cells
 from orthonorm_paper.records.files import Record, same, write_record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.sequences import METHODS as LABELS
-from orthonorm_paper.records.sequences import RATES, SEEDS, memoryless_loss
+from orthonorm_paper.records.sequences import SEEDS, memoryless_loss
 from orthonorm_paper.reports.claims.sequences import Question, judge
 from orthonorm_paper.reports.publish import write_report
 from orthonorm_paper.training.execute import Settings, execute
@@ -66,12 +67,12 @@ def build(model: str, start: str = "paper", **arguments: Any) -> Any:
 
 
 def test_the_rnn_computes_its_equation():
-    network = build("rnn", each_step=True, nonlinearity="relu")
+    network = build("rnn", each_step=True)
     x, core = torch.randn(2, 6, 3), network.core
     h, expected = torch.zeros(2, 5), []
     for t in range(6):
         inner = x[:, t] @ core.weight_ih_l0.T + core.bias_ih_l0 + h @ core.weight_hh_l0.T + core.bias_hh_l0
-        h = inner.relu()
+        h = inner.tanh()
         expected.append(network.readout(h))
     torch.testing.assert_close(network(x), torch.stack(expected, 1))
 
@@ -204,7 +205,6 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
     ("a vector", lambda: build("lstm", shape=(32,)), r"takes \(time, features\).*got the shape \(32,\)"),
     ("start", lambda: build("lstm", "he"), "start of a recurrent network must be paper or orthogonal; got 'he'"),
     ("width", lambda: build("rnn", width=0), "width, the size of the state, must be at least 1; got 0"),
-    ("nonlinearity", lambda: build("rnn", nonlinearity="gelu"), "nonlinearity must be one of tanh, relu; got 'gelu'"),
     *((label, lambda label=label: METHODS[label].convert(nn.Linear(2, 2)), "needs a network with an RNN.* got Linear")
       for label in LABELS),
 ]  # fmt: skip

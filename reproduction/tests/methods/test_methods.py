@@ -41,7 +41,7 @@ def step(label: str, settings: OptimizerSettings) -> tuple[list[Tensor], list[Te
     """Hidden weights before and after one step on a batch, and their gradients."""
     model = network(label)
     optimizer = METHODS[label].make_optimizer(model, settings)
-    weights = [layer.weight for _, layer in hidden_layers(model)]
+    weights = [layer.weight for layer in hidden_layers(model)]
     before = [weight.detach().clone() for weight in weights]
     random = torch.Generator().manual_seed(2)
     images = torch.randn(32, 1, 4, 6, generator=random, dtype=torch.float64)
@@ -101,7 +101,7 @@ def test_a_riemannian_label_is_the_metric_that_it_names(label: str, formula):
 @pytest.mark.parametrize("label", RIEMANNIAN)
 def test_a_riemannian_method_starts_at_the_orthonormal_matrix_nearest_to_the_plain_start(label: str):
     plain = build_model("mlp", {"hidden_layers": 3, "width": 10}, shape=(1, 4, 6), classes=5, start="paper", seed=1)
-    for (_, layer), (_, original) in zip(hidden_layers(network(label)), hidden_layers(plain), strict=True):
+    for layer, original in zip(hidden_layers(network(label)), hidden_layers(plain), strict=True):
         u, _, vh = torch.linalg.svd(original.weight.detach().double(), full_matrices=False)
         torch.testing.assert_close(layer.weight.detach(), u @ vh, rtol=0, atol=1e-9)
 
@@ -126,7 +126,7 @@ def test_a_method_measures_its_own_error_and_sees_a_broken_weight(label: str):
     assert METHODS[label].error(model) < 1e-5
     if label in RIEMANNIAN:
         with torch.no_grad():
-            next(iter(hidden_layers(model)))[1].weight.mul_(1.1)
+            hidden_layers(model)[0].weight.mul_(1.1)
         assert METHODS[label].error(model) == pytest.approx(0.21, abs=1e-9)
 
 
@@ -134,7 +134,7 @@ def test_a_method_measures_its_own_error_and_sees_a_broken_weight(label: str):
 def test_plain_stays_plain_and_says_how_far_from_orthonormal_it_is(label: str):
     model = network(label)
     worst = 0.0
-    for _, layer in hidden_layers(model):
+    for layer in hidden_layers(model):
         gram = layer.weight.detach() @ layer.weight.detach().mT
         worst = max(worst, float((gram - torch.eye(len(gram))).abs().max()))
     assert METHODS[label].error(model) == pytest.approx(worst, rel=1e-9)
@@ -146,7 +146,7 @@ def test_plain_stays_plain_and_says_how_far_from_orthonormal_it_is(label: str):
     [("OLM", [[10], [9, 1], [9, 1]]), ("OLM-balanced", [[10], [5, 5], [5, 5]]), ("OLM-uncentred", [[10], [10], [10]])],
 )
 def test_olm_has_the_groups_that_its_label_says(label: str, groups: list[list[int]]):
-    for (_, layer), sizes in zip(hidden_layers(network(label)), groups, strict=True):
+    for layer, sizes in zip(hidden_layers(network(label)), groups, strict=True):
         w = layer.weight.detach()
         for group in w.split(sizes):
             torch.testing.assert_close(group @ group.mT, torch.eye(len(group), dtype=w.dtype), rtol=0, atol=1e-9)
@@ -209,14 +209,14 @@ def test_weight_decay_reaches_the_classifier_and_no_orthogonal_weight(label: str
     settings = OptimizerSettings("sgd", LR, weight_decay=0.5)
     optimizer = METHODS[label].make_optimizer(model, settings)
     classifier = [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
-    weights = [layer.weight.detach().clone() for _, layer in hidden_layers(model)]
+    weights = [layer.weight.detach().clone() for layer in hidden_layers(model)]
     before = classifier.weight.detach().clone()
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     torch.testing.assert_close(classifier.weight.detach(), before * (1 - LR * 0.5))
     replaced = {"OLM-L1": 1, "OLM-L2": 2}.get(label, len(weights))
-    for number, ((_, layer), weight) in enumerate(zip(hidden_layers(model), weights, strict=True)):
+    for number, (layer, weight) in enumerate(zip(hidden_layers(model), weights, strict=True)):
         # A learned scale is a parameter like any other.
         decayed = label in (*FREE, "OLM-scale", "OLM-scale-row-norms") or number >= replaced
         expected = weight * (1 - LR * 0.5) if decayed else weight
@@ -289,7 +289,7 @@ def test_wrong_uses_say_what_is_right():
 )
 def test_a_start_has_the_size_that_its_name_says(start: str, deviation: float | None):
     model = build_model("mlp", {"hidden_layers": 1, "width": 300}, shape=(1, 20, 20), classes=5, start=start, seed=0)
-    (_, layer), *_ = hidden_layers(model)
+    layer = hidden_layers(model)[0]
     w = layer.weight.detach()
     if deviation is None:
         torch.testing.assert_close(w @ w.mT, 2 * torch.eye(300), rtol=0, atol=1e-5)

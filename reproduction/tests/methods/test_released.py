@@ -46,7 +46,7 @@ def step_(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> list
     optimizer.zero_grad()
     images = torch.randn(32, 1, 4, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     nn.functional.cross_entropy(model(images), torch.arange(32) % 5).backward()
-    leaves = [layer.weight for _, layer in hidden_layers(model) if layer.weight.is_leaf]
+    leaves = [layer.weight for layer in hidden_layers(model) if layer.weight.is_leaf]
     gradients = [weight.grad.clone() for weight in leaves if weight.grad is not None]
     optimizer.step()
     return gradients
@@ -57,12 +57,12 @@ def test_a_released_method_steps_along_the_sum_of_all_gradients_at_the_first_lea
     model = network(f"{rule}-released")
     optimizer = METHODS[f"{rule}-released"].make_optimizer(model, SGD)
     rules = [rule, *(["EI+QR"] * 2 if rule == "CayT" else [rule] * 2)]
-    sums: list[Tensor] = [torch.zeros_like(layer.weight) for _, layer in hidden_layers(model)]
+    sums: list[Tensor] = [torch.zeros_like(layer.weight) for layer in hidden_layers(model)]
     for number in range(3):
-        before = [layer.weight.detach().clone() for _, layer in hidden_layers(model)]
+        before = [layer.weight.detach().clone() for layer in hidden_layers(model)]
         gradients = step_(model, optimizer, number)
         sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
-        for (_, layer), w, total, own in zip(hidden_layers(model), before, sums, rules, strict=True):
+        for layer, w, total, own in zip(hidden_layers(model), before, sums, rules, strict=True):
             torch.testing.assert_close(layer.weight.detach(), FORMULAS[own](w, total), rtol=0, atol=1e-8)
         for group in optimizer.param_groups:
             group["lr"] = LR / 2
@@ -70,8 +70,8 @@ def test_a_released_method_steps_along_the_sum_of_all_gradients_at_the_first_lea
 
 @pytest.mark.parametrize("rule", FORMULAS)
 def test_a_released_weight_starts_where_it_was_drawn_but_for_the_first_of_cayt(rule: str):
-    drawn = [layer for _, layer in hidden_layers(network("plain"))]
-    found = [layer for _, layer in hidden_layers(network(f"{rule}-released"))]
+    drawn = hidden_layers(network("plain"))
+    found = hidden_layers(network(f"{rule}-released"))
     if rule == "CayT":
         u, _, vh = torch.linalg.svd(drawn[0].weight.detach(), full_matrices=False)
         torch.testing.assert_close(found[0].weight.detach(), u @ vh, rtol=0, atol=1e-9)
@@ -122,7 +122,7 @@ def test_a_penalty_adds_its_gradient_to_a_step_that_runs_backward_itself(strengt
     label = f"penalty-{strength:g}"
     model, free = network(label), network(label)
     gradients = step_(free, torch.optim.SGD(free.parameters(), LR), 0)
-    before = [layer.weight.detach().clone() for _, layer in hidden_layers(model)]
+    before = [layer.weight.detach().clone() for layer in hidden_layers(model)]
     optimizer = METHODS[label].make_optimizer(model, SGD)
     images = torch.randn(32, 1, 4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -133,7 +133,7 @@ def test_a_penalty_adds_its_gradient_to_a_step_that_runs_backward_itself(strengt
         return loss
 
     optimizer.step(closure)  # type: ignore[call-overload, arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    for (_, layer), w, g in zip(hidden_layers(model), before, gradients, strict=True):
+    for layer, w, g in zip(hidden_layers(model), before, gradients, strict=True):
         # d/dW |W W^T - I|_F^2 = 4 (W W^T - I) W
         penalty = 4 * (w @ w.mT - torch.eye(len(w), dtype=w.dtype)) @ w
         torch.testing.assert_close(layer.weight.detach(), w - LR * (g + strength * penalty), rtol=0, atol=1e-9)

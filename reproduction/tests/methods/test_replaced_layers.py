@@ -176,12 +176,6 @@ def test_the_library_s_defaults_are_one_group_uncentred_with_an_orthonormal_v():
     assert [float(torch.linalg.cond(v.detach())) for v in originals] == pytest.approx([1.0] * len(originals), abs=1e-4)
 
 
-def test_a_replacement_describes_itself():
-    assert REPLACEMENTS["OLM"].describe("wide-resnet") == "every 3 x 3 convolution, 1 x 1 shortcuts stay plain"
-    assert REPLACEMENTS["OLM"].describe("resnet34") == "the first 1 of: every convolution"
-    assert REPLACEMENTS["OLM-L4"].describe("vgg") == "the first 4 of: every convolution"
-
-
 WRONG = (
     ("vgg", {"first": 7}, r"vgg has 6 layers to replace \(every convolution\); got first 7"),
     ("vgg", {"first": 0}, "got first 0"),

@@ -1,10 +1,10 @@
 """The first twenty steps of every method on every network, as numbers that a later version must reproduce.
 
-    python reproduction/tests/paper_support/golden_curves.py write      # compute them anew, and how far others are
+    python reproduction/tests/paper_support/golden_curves.py write      # compute them again, and how far others are
     python reproduction/tests/paper_support/golden_curves.py measure    # print how far they are, and write nothing
 
 The files in `golden/` say what a version computed, not what is right: after a change that is meant to change numbers,
-write them anew and say in the commit why they moved. The data are tiny files of random pixels (synthetic) and some
+write them again and say in the commit why they moved. The data are tiny files of random pixels (synthetic) and some
 of the 5,000 real digits; ImageNet's networks, which read folders of images, are not among them. They are in float64,
 and batch normalisation of seven samples trains at a low rate: else twenty steps carry one rounding to the first digit.
 """

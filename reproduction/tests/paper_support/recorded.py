@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orthonorm_paper.records.files import Record
-from orthonorm_paper.records.lines import check_whole, parse_line
+from orthonorm_paper.records.lines import parse_line, parts_of_record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import Halve
 
@@ -15,7 +15,7 @@ LOSSES = (2.3, 1.0)
 
 def made(*lines: dict[str, Any]) -> Record:
     """The record that a file of these lines holds."""
-    return Record(*check_whole(Path(), [parse_line(Path(), 0, json.dumps(line)) for line in lines]))
+    return Record(*parts_of_record(Path(), [parse_line(Path(), 0, json.dumps(line)) for line in lines]))
 
 
 def changed(record: Record, **fields: Any) -> Record:

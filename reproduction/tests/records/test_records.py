@@ -27,7 +27,7 @@ from orthonorm_paper.records.files import (
     write_record,
 )
 from orthonorm_paper.records.folders import read_folder
-from orthonorm_paper.records.lines import check_whole, finite, parse_line
+from orthonorm_paper.records.lines import finite, parse_line, parts_of_record
 from orthonorm_paper.records.run import Run
 
 RUN = Run(experiment="tests", dataset="tiny", model="mlp", method="plain", lr=0.1, epochs=2, batch_size=8)
@@ -109,7 +109,7 @@ OTHERS = {"threads": 7, "seconds": 7.0, "train_loss": 7.0, "resumed": 7, "step":
 
 def changed(record: Record, where: str, field: str, value: object) -> Record:
     lines = [line.model_copy(update={field: value} if line.kind == where else {}) for line in record.lines()]
-    return Record(*check_whole(Path(), lines))
+    return Record(*parts_of_record(Path(), lines))
 
 
 @pytest.mark.parametrize(

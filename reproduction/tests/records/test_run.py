@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.experiments import EXPERIMENTS, demo, omdsm, omdsm_5k, select
+from orthonorm_paper.experiments import EXPERIMENTS, select
+from orthonorm_paper.experiments.omdsm import demo, omdsm, omdsm_5k
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.schedules import Halve, Steps
 

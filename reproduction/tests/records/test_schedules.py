@@ -67,8 +67,8 @@ def test_the_first_rate_is_the_run_s_own_but_where_it_begins_ahead(schedule: Sch
 
 
 def test_a_schedule_is_described_by_its_numbers():
-    assert describe(Halve(20)) == "rate halved every 20 epochs"
-    assert describe(Steps((60, 120), 0.2)) == "rate times 0.2 at epochs 60, 120"
+    assert describe(Halve(20)) == "learning rate halved every 20 epochs"
+    assert describe(Steps((60, 120), 0.2)) == "learning rate times 0.2 at epochs 60, 120"
 
 
 WRONG: list[tuple[str, Any, str]] = [

@@ -72,7 +72,7 @@ def test_a_panel_for_each_data_set_with_data_set_budget_and_seeds_at_the_foot(dr
     assert [len(axis.get_lines()) for axis in figure.axes] == [2, 2]
     foot = " ".join(figure.get_supxlabel().split())
     assert foot.startswith("Solid: training; dashed with triangles: test; mean over the seeds; made-up numbers;")
-    assert foot.endswith("batch 256: 3 epochs of 10 steps, constant rate; seeds 0, 1")
+    assert foot.endswith("batch 256: 3 epochs of 10 steps, constant learning rate; seeds 0, 1")
     assert {axis.get_yscale() for axis in figure.axes} == {"linear"}
 
 

@@ -117,19 +117,12 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(build_app(), list(arguments))
 
 
-@pytest.mark.parametrize("everything", [[], ["--all"]], ids=["without a name", "--all"])
-def test_one_command_writes_everything(everything: list[str], written: Path, tmp_path: Path):
+def test_one_command_writes_everything(written: Path, tmp_path: Path):
     shutil.copytree(written / "results" / "cost", tmp_path / "cost")
-    result = call("report", *everything, "--results", str(tmp_path))
+    result = call("report", "--results", str(tmp_path))
     assert result.exit_code == 0, result.output
     names = [line.removeprefix("written: ") for line in result.output.splitlines()]
     assert names == [str(tmp_path / "report" / name) for name in ("report.md", "report.html", "cost/report.md")]
-
-
-def test_an_experiment_and_all_of_them_exclude_each_other():
-    result = call("report", "vgg", "--all")
-    assert isinstance(result.exception, UserError)
-    assert str(result.exception) == "report takes an experiment or --all; got vgg and --all. Leave one out."
 
 
 def test_a_folder_without_records_says_what_to_do(tmp_path: Path):

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from orthonorm_paper.exceptions import UserError
-from orthonorm_paper.experiments import BATCHES, DEPTHS, PLAIN, RATES, RELEASED, RIEMANNIAN, omdsm
+from orthonorm_paper.experiments.omdsm import BATCHES, DEPTHS, PLAIN, RATES, RELEASED, RIEMANNIAN, omdsm
 from orthonorm_paper.methods.table import METHODS
 from orthonorm_paper.records.cells import best, cells
 from orthonorm_paper.records.files import Record, write_record
@@ -19,7 +19,8 @@ from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.reports import demo
 from orthonorm_paper.reports.claims.mnist import judge
 from orthonorm_paper.reports.demo import Recorded, headline, table_rows
-from orthonorm_paper.reports.figures.losses import draw_loss, panels
+from orthonorm_paper.reports.figures import losses
+from orthonorm_paper.reports.figures.losses import draw_loss, draw_omdsm, panels
 from orthonorm_paper.reports.figures.mean_curves import curve
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 from orthonorm_paper.reports.publish import write_report
@@ -318,6 +319,15 @@ def test_a_drawn_curve_is_the_mean_and_a_cross_marks_divergence():
     assert line.get_ydata() == pytest.approx([3.0, 1.0])
     assert cross.get_marker() == "x"
     assert np.asarray(cross.get_xydata()).tolist() == [[1.0, 4.0]]
+
+
+def test_a_learning_rate_that_some_seeds_lack_is_not_drawn_as_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    drawn: list[str] = []
+    monkeypatch.setattr(losses, "draw_loss", lambda _, __, label, ___: drawn.append(label))
+    methods = ("plain", "OLM")
+    every = [record(method, 0.1, (2.3, 0.5), seed=seed) for method in methods for seed in range(3)]
+    draw_omdsm([*every, *(record(method, 0.5, (2.3, 0.1)) for method in methods)], tmp_path)
+    assert {label for label in drawn if ", " in label} == {"plain, 0.1", "OLM, 0.1"}
 
 
 def test_the_demo_compares_orthogonal_weights_with_the_best_of_the_baseline(monkeypatch: pytest.MonkeyPatch):

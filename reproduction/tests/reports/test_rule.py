@@ -54,7 +54,7 @@ ANSWERS: list[tuple[Sequence[bool | float], str]] = [
 
 @pytest.mark.parametrize(("values", "answer"), ANSWERS, ids=[str(values) for values, _ in ANSWERS])
 def test_the_rule_decides_as_it_says(values: Sequence[bool | float], answer: str):
-    verdict = decide({}, [SeedAnswer(value) for value in [None, *values]])
+    verdict = decide({}, [SeedAnswer(value) for value in values])
     assert (verdict.answer, verdict.seeds) == (answer, len(values))
 
 

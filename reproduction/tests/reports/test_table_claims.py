@@ -122,6 +122,19 @@ def test_a_run_that_diverged_never_gets_anywhere():
     )
 
 
+def test_a_run_that_diverged_reaches_nothing_however_low_it_was():
+    claim = {"kind": "reaches", "methods": ["OLM"], "than": ["plain"], "within": 0.5}
+    finals = {"plain": (90.0, 40.0, 30.0, 20.0), "OLM": (10.0,)}
+    records = [
+        errors_record("inception", label, curve, seed=seed, outcome="diverged" if label == "OLM" else "completed")
+        for label, curve in finals.items()
+        for seed in range(5)
+    ]
+    found = judge_column(claim, place(LAYOUTS["inception"], FULL, records), "cifar10")
+    assert (found.answer, found.seeds) == ("does not hold", 5)
+    assert found.numbers.startswith("OLM never (target 20.00)")
+
+
 def test_a_run_that_diverged_ends_above_all_others():
     records = [
         *seeds_of("wrn", "OLM", (4.0,) * 5, model="wide-resnet"),

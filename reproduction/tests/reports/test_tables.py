@@ -119,7 +119,7 @@ def test_data_set_budget_networks_and_machine_stand_above_the_table():
     assert head.splitlines()[2:] == [
         "- The paper: CIFAR-10 and CIFAR-100, 100 epochs of batch 256, the learning rate chosen on a validation "
         "split; mean ± standard deviation of 5 runs",
-        "- Ours, CIFAR-10: 50,000 images; batch 256: 3 epochs of 10 steps, constant rate; seeds 0, 1, 2, 3, 4",
+        "- Ours, CIFAR-10: 50,000 images; batch 256: 3 epochs of 10 steps, constant learning rate; seeds 0, 1, 2, 3, 4",
         "- Ours, CIFAR-100: – not run",
         "- Network: vgg (width 0.25), 990 to 1,000 parameters",
         "- Versions: python 3.11.0, orthonorm 0.1.0",

@@ -134,8 +134,8 @@ def test_an_image_that_cannot_be_read_by_another_process_is_one_line(pictures: P
 def test_a_loader_refuses_what_it_cannot_do(pictures: Path):
     for changes, message in (
         (
-            {"augment": "crop"},
-            "the images of image-folder are cropped as they are read, so augment must be none; got 'crop'",
+            {"augment": "flip-crop"},
+            "the images of image-folder are cropped as they are read, so augment must be none; got 'flip-crop'",
         ),
         ({"batch_size": 15}, "batch_size must be at most the 14 training samples of image-folder; got 15"),
     ):

@@ -10,6 +10,7 @@ from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import STOPPED, Record
 from orthonorm_paper.records.run import Run
+from orthonorm_paper.records.stability import complete
 
 _DEFAULT = Path("results")
 
@@ -76,6 +77,7 @@ def _best_of_each(own: Sequence[Cell]) -> str:
         methods.setdefault(cell.run.method + arguments, []).append(cell)
     texts = []
     for method, tried in methods.items():
-        top = best(tried, "train_loss")
+        # While no learning rate has every seed, the best of those there are.
+        top = best(complete(tried) or tried, "train_loss")
         texts.append(f"{method} diverged" if top is None else f"{method} {top.text('test_error', 2)}")
     return ", ".join(texts)

@@ -175,18 +175,12 @@ def report(
         Path | None,
         typer.Option(help="Folder for the report. By default RESULTS/NAME/report, or RESULTS/report without NAME."),
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Report all experiments with records, which is the default without NAME.")
-    ] = False,
 ) -> None:
     """Write a report from the records, as Markdown and HTML: tables, figures, and which claims of the paper hold."""
     from rich.console import Console
 
-    from orthonorm_paper.exceptions import UserError
     from orthonorm_paper.reports.publish import write_all, write_report
 
-    if everything and name is not None:
-        raise UserError(f"report takes an experiment or --all; got {name} and --all. Leave one out.")
     console = Console()
     if name is None:
         paths = write_all(results, out or results / "report")
@@ -208,12 +202,12 @@ def pack(
 
 def _runs(chosen: Experiment, results: Path, only: list[str] | None, data: Path | None) -> list[Run]:
     """The runs of an experiment that meet the conditions; says which methods have no learning rate left."""
-    from orthonorm_paper.experiments.derived.tuned import diverged_everywhere, planned
+    from orthonorm_paper.experiments.derived.tuned import planned
 
     from .closing_lines import repeated
 
-    runs = planned(chosen, results, only, repeated(data))
-    for method in diverged_everywhere(chosen, results, only):
+    runs, left_out = planned(chosen, results, only, repeated(data))
+    for method in left_out:
         print(f"{method} is left out: it diverged at every learning rate of {chosen.rates_from}")
     return runs
 

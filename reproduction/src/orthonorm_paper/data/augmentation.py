@@ -11,19 +11,6 @@ from torch import Tensor
 # a run that continues in the middle of an epoch draws what it would have drawn.
 
 
-def crop(images: Tensor, random: torch.Generator) -> Tensor:
-    """Cut each image at random from its 4-pixel reflected border, as for digits, whose mirror images are none.
-
-    Args:
-        images: ``(B, channels, height, width)``.
-        random: generator on the CPU.
-
-    Returns:
-        Images of the same shape; the order of the batch is kept.
-    """
-    return _cut(images, torch.zeros(len(images), dtype=torch.bool), random)
-
-
 def flip_crop(images: Tensor, random: torch.Generator) -> Tensor:
     """Mirror half of the images, and cut each at random from its 4-pixel reflected border.
 
@@ -34,12 +21,8 @@ def flip_crop(images: Tensor, random: torch.Generator) -> Tensor:
     Returns:
         Images of the same shape; the order of the batch is kept.
     """
-    return _cut(images, torch.rand(len(images), generator=random) < 0.5, random)
-
-
-def _cut(images: Tensor, flips: Tensor, random: torch.Generator) -> Tensor:
     batch, _, height, width = images.shape
-    flips = flips.to(images.device)
+    flips = (torch.rand(batch, generator=random) < 0.5).to(images.device)
     offsets = torch.randint(0, 9, (2, batch, 1), generator=random).to(images.device)
     padded = torch.nn.functional.pad(images, (4, 4, 4, 4), mode="reflect")
     rows = offsets[0] + torch.arange(height, device=images.device)
@@ -52,6 +35,5 @@ def _cut(images: Tensor, flips: Tensor, random: torch.Generator) -> Tensor:
 
 AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor] | None] = {
     "none": None,
-    "crop": crop,
     "flip-crop": flip_crop,
 }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # them for both data sets.
 _STATISTICS = ((125.3, 123.0, 113.9), (63.0, 62.1, 66.7))
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
-# The paper chooses rates on so many of the training images.
+# The paper chooses learning rates on so many of the training images.
 _VALIDATION = 5_000
 
 
@@ -47,12 +47,12 @@ def cifar100_own(folder: Path | None) -> Dataset:
 
 
 def cifar10_tune(folder: Path | None) -> Dataset:
-    """CIFAR-10's training images, 5,000 of them held out to choose a rate on."""
+    """CIFAR-10's training images, 5,000 of them held out to choose a learning rate on."""
     return tuning_split(cifar10(folder), _VALIDATION)
 
 
 def cifar100_tune(folder: Path | None) -> Dataset:
-    """CIFAR-100's training images, 5,000 of them held out to choose a rate on."""
+    """CIFAR-100's training images, 5,000 of them held out to choose a learning rate on."""
     return tuning_split(cifar100(folder), _VALIDATION)
 
 
@@ -106,7 +106,7 @@ def load_cifar(
 
 
 def tuning_split(data: Dataset, count: int) -> Dataset:
-    """The training images alone, ``count`` of them as a test set: what rates are chosen on.
+    """The training images alone, ``count`` of them as a test set: what learning rates are chosen on.
 
     The split is part of the data set: the same for every seed of a run.
     """

@@ -35,7 +35,7 @@ def mnist_5k(folder: Path | None) -> Dataset:  # noqa: ARG001 (one signature for
 
 
 def mnist_5k_rgb(folder: Path | None) -> Dataset:
-    """The same digits for colour networks: three equal channels, of mean 0 and deviation 1 over the training images."""
+    """The same digits in three equal channels, of mean 0 and standard deviation 1 over the training images."""
     grey = mnist_5k(folder)
     deviation = grey.train_x.double().std(correction=0).float()
     train, test = ((part / deviation).expand(-1, 3, -1, -1).contiguous() for part in (grey.train_x, grey.test_x))

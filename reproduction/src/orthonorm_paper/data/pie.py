@@ -26,7 +26,7 @@ def pie(folder: Path | None) -> Dataset:
 
 
 def pie_tune(folder: Path | None) -> Dataset:
-    """PIE's training images, a tenth of them held out to choose a rate on; errors as ``load_pie``."""
+    """PIE's training images, a tenth of them held out to choose a learning rate on; errors as ``load_pie``."""
     return load_pie(folder, tune=True)
 
 
@@ -43,7 +43,7 @@ def load_pie(
 
     Args:
         folder: where ``PIE_32x32.mat`` is.
-        tune: leave the test images out and hold out 10 % of the others instead: what rates are chosen on.
+        tune: leave the test images out and hold out 10 % of the others instead: what learning rates are chosen on.
         seed: of the split.
         images: number of images there must be.
         held_out: how many of them are the test set.

@@ -6,24 +6,14 @@ from difflib import get_close_matches
 
 from orthonorm_paper.exceptions import UserError
 
-from . import ablation, cost, imagenet, inception, pie, recurrent, small, vgg, wrn
-from . import omdsm as mnist
+from . import ablation, cost, imagenet, inception, omdsm, pie, sequences, small, vgg, wrn
 from .derived.selection import select as select
 from .derived.synthetic import synthetic_of as synthetic_of
 from .experiment import Experiment as Experiment
-from .omdsm import BATCHES as BATCHES
-from .omdsm import DEPTHS as DEPTHS
-from .omdsm import PLAIN as PLAIN
-from .omdsm import RATES as RATES
-from .omdsm import RELEASED as RELEASED
-from .omdsm import RIEMANNIAN as RIEMANNIAN
-from .omdsm import demo as demo
-from .omdsm import omdsm as omdsm
-from .omdsm import omdsm_5k as omdsm_5k
 
 # In the paper's order, then at reduced sizes, then what the paper has not.
 _OURS = (
-    *mnist.ENTRIES,
+    *omdsm.ENTRIES,
     *pie.ENTRIES,
     *vgg.ENTRIES,
     *inception.ENTRIES,
@@ -32,7 +22,7 @@ _OURS = (
     *imagenet.ENTRIES,
     *small.ENTRIES,
     *ablation.ENTRIES,
-    *recurrent.ENTRIES,
+    *sequences.ENTRIES,
 )
 
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in _OURS}

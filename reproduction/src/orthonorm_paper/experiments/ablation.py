@@ -6,10 +6,10 @@ import dataclasses
 
 from orthonorm_paper.records.run import Run, Scalar
 
-from .experiment import Experiment
-from .omdsm import FIVE, deep_run
+from .experiment import DIGITS, FIVE, Experiment
+from .omdsm import deep_run
 from .sequences import rows_run
-from .small import DIGITS, small_run
+from .small import small_run
 
 Factor = tuple[str, dict[str, Scalar]]
 
@@ -36,7 +36,7 @@ RECURRENT = ("recurrent-orthonorm", "recurrent-orthonorm-weight", "recurrent-ort
 
 
 def ablation_mlp_5k() -> list[Run]:
-    """Every factor at every rate, seed by seed."""
+    """Every factor at every learning rate, seed by seed."""
     groups: tuple[Factor, ...] = (("orthonorm", {"group_size": 50}), ("orthonorm", {"group_size": 10}))
     return [
         deep_run("ablation-mlp-5k", method, lr, seed, arguments)
@@ -81,13 +81,13 @@ def ablation_rows_5k() -> list[Run]:
 ENTRIES = (
     Experiment(
         "ablation-mlp-5k",
-        "One choice at a time: centring, V at the start, its norm, scale, groups",
+        "One choice at a time: centring, the initial V, its norm, scale, groups",
         f"{DIGITS}, 8 hidden layers, 40 epochs of 15 steps, SGD, 5 seeds",
         ablation_mlp_5k,
     ),
     Experiment(
         "ablation-adam-5k",
-        "One choice at a time with Adam: V at the start, its norm",
+        "One choice at a time with Adam: the initial V, its norm",
         f"{DIGITS}, 8 hidden layers, 40 epochs of 15 steps, Adam, 5 seeds",
         ablation_adam_5k,
     ),
@@ -99,7 +99,7 @@ ENTRIES = (
     ),
     Experiment(
         "ablation-rows-5k",
-        "One choice at a time in an RNN: V at the start, its norm",
+        "One choice at a time in an RNN: the initial V, its norm",
         f"{DIGITS} read in 32 rows, 10 epochs of 40 steps, Adam, 5 seeds",
         ablation_rows_5k,
     ),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from orthonorm_paper.records.run import Run, Scalar
 from orthonorm_paper.records.schedules import Exponential
 
-from .experiment import Experiment
+from .experiment import FIVE, Experiment, nesterov_run
 
 METHODS = ("plain", "plain-he", "WN", "WN-unit", "OLM")
-SEEDS = (0, 1, 2, 3, 4)
 
 
 def inception() -> list[Run]:
@@ -30,25 +29,20 @@ def _runs(
     name: str, datasets: tuple[str, ...], methods: tuple[str, ...], model_args: dict[str, Scalar] | None = None
 ) -> list[Run]:
     return [
-        Run(
+        nesterov_run(
             experiment=name,
             dataset=dataset,
             model="inception-cifar",
             model_args=model_args or {},
             method=method,
-            momentum=0.9,
-            nesterov=True,
-            weight_decay=5e-4,
-            restart_momentum=True,
             lr=0.1,
             schedule=Exponential(0.01, 100, every=2),
             epochs=100,
             batch_size=64,
-            augment="flip-crop",
             seed=seed,
         )
         for dataset in datasets
-        for seed in SEEDS
+        for seed in FIVE
         for method in methods
     ]
 

@@ -1,13 +1,17 @@
 """Runs of the sequence experiments: what keeping the recurrent weight orthogonal does to an RNN and to an LSTM.
 
-They are not the paper's: its method on another kind of network. Every method gets the same rates, steps and, but for
-the free weight with torch's start, the same weights to begin with.
+They are not the paper's: its method on another kind of network. Every method gets the same learning rates, steps and,
+but for the free weight with torch's initialization, the same weights to begin with.
 """
 
 from __future__ import annotations
 
 from orthonorm_paper.records.run import Run, Scalar
-from orthonorm_paper.records.sequences import METHODS, MODELS, RATES, SEEDS
+from orthonorm_paper.records.sequences import METHODS, MODELS, SEEDS
+
+from .experiment import DIGITS, Experiment
+
+RATES = {"copying": (0.001, 0.003, 0.01, 0.03, 0.1), "rows-5k": (0.003, 0.01, 0.0003, 0.001, 0.03, 0.1)}
 
 
 def copying() -> list[Run]:
@@ -61,3 +65,19 @@ def _run(
         batch_size=batch_size,
         seed=seed,
     )
+
+
+ENTRIES = (
+    Experiment(
+        "copying",
+        "Orthogonal recurrent weights: letters to recall (RNN, LSTM)",
+        "copying problem (generated), 10 letters after 10 blanks; 20 epochs of 100 steps, Adam, 3 seeds",
+        copying,
+    ),
+    Experiment(
+        "rows-5k",
+        "Orthogonal recurrent weights: digits read row by row (RNN, LSTM)",
+        f"{DIGITS}, 32 rows each; 10 epochs of 40 steps, Adam, 5 seeds",
+        rows_5k,
+    ),
+)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from orthonorm_paper.records.run import Run, Scalar
-from orthonorm_paper.records.schedules import Schedule, Steps
+from orthonorm_paper.records.schedules import Steps
 
-from .experiment import Experiment
+from .experiment import FIVE, Experiment, nesterov_run
 
 METHODS = ("plain", "plain-he", "WN", "OLM", "OLM-L1", "OLM-scale")
 DATASETS = ("cifar10", "cifar100")
-SEEDS = (0, 1, 2, 3, 4)
 
 
 def wrn() -> list[Run]:
@@ -17,7 +16,7 @@ def wrn() -> list[Run]:
     return [
         run
         for dataset in DATASETS
-        for seed in SEEDS
+        for seed in FIVE
         for run in (
             *(wrn_run("wrn", dataset, method, seed) for method in METHODS),
             _preresnet("wrn", dataset, seed),
@@ -30,60 +29,40 @@ def wrn_shortcuts() -> list[Run]:
     return [
         wrn_run("wrn-shortcuts", dataset, "OLM", seed, {"layers": "convolutions"})
         for dataset in DATASETS
-        for seed in SEEDS
+        for seed in FIVE
     ]
 
 
-def wrn_run(
-    experiment: str,
-    dataset: str,
-    method: str,
-    seed: int,
-    method_args: dict[str, Scalar] | None = None,
-    *,
-    epochs: int = 200,
-) -> Run:
+def wrn_run(experiment: str, dataset: str, method: str, seed: int, method_args: dict[str, Scalar] | None = None) -> Run:
     """One run of WRN-28-10 as its authors have it, dropout 0.3 included."""
-    schedule = Steps((60, 120, 160), 0.2)
-    return _run(experiment, dataset, "wide-resnet", {}, method, method_args, schedule, epochs, 128, 5e-4, seed)
+    return nesterov_run(
+        experiment=experiment,
+        dataset=dataset,
+        model="wide-resnet",
+        method=method,
+        method_args=method_args or {},
+        lr=0.1,
+        schedule=Steps((60, 120, 160), 0.2),
+        epochs=200,
+        batch_size=128,
+        seed=seed,
+    )
 
 
 def _preresnet(experiment: str, dataset: str, seed: int) -> Run:
-    # He et al. 2016: batch 64, decay 1e-4; the rate falls at two and three quarters of the epochs, by fb.resnet.torch.
-    arguments: dict[str, Scalar] = {"depth": 1001}
-    schedule = Steps((81, 122), 0.1)
-    return _run(experiment, dataset, "preresnet-cifar", arguments, "plain", None, schedule, 200, 64, 1e-4, seed)
-
-
-def _run(
-    experiment: str,
-    dataset: str,
-    model: str,
-    model_args: dict[str, Scalar],
-    method: str,
-    method_args: dict[str, Scalar] | None,
-    schedule: Schedule,
-    epochs: int,
-    batch_size: int,
-    weight_decay: float,
-    seed: int,
-) -> Run:
-    return Run(
+    # He et al. 2016: batch 64, weight decay 1e-4; the learning rate falls at two and three quarters of the epochs, by
+    # fb.resnet.torch.
+    return nesterov_run(
         experiment=experiment,
         dataset=dataset,
-        model=model,
-        model_args=model_args,
-        method=method,
-        method_args=method_args or {},
-        momentum=0.9,
-        nesterov=True,
-        weight_decay=weight_decay,
-        restart_momentum=True,
+        model="preresnet-cifar",
+        model_args={"depth": 1001},
+        method="plain",
+        weight_decay=1e-4,
         lr=0.1,
-        schedule=schedule,
-        epochs=epochs,
-        batch_size=batch_size,
-        augment="flip-crop",
+        schedule=Steps((81, 122), 0.1),
+        epochs=200,
+        batch_size=64,
         seed=seed,
     )
 

@@ -60,7 +60,7 @@ def torch_orthogonal_(network: nn.Module) -> nn.Module:
     """Make each gate's recurrent matrix orthogonal by ``torch.nn.utils.parametrizations.orthogonal``; in place.
 
     torch's function on the whole weight would make the columns of the stacked gates orthonormal, which is another
-    constraint: here its map, a matrix exponential around the start, is applied to each gate.
+    constraint: here its transformation, a matrix exponential around the initial value, is applied to each gate.
     """
     for module, name, gates in recurrent_weights(network):
         stack = _EachGate(getattr(module, name), gates)
@@ -90,7 +90,7 @@ class _EachGate(nn.Module):
 
 @torch.no_grad()
 def recurrent_error(network: nn.Module) -> float:
-    """Largest ``|W W^T - I|`` over the gates, before a learned scale where there is one."""
+    """Largest ``|W W^T - I|`` over the gates, ``W`` the weight that the layer computes with."""
     errors = []
     for module, name, gates in recurrent_weights(network):
         rows = getattr(module, name).double().unflatten(0, (gates, -1))

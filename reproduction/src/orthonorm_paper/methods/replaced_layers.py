@@ -183,18 +183,6 @@ class Replacement:
                 raise UserError(f"{name} of a method must be {_EXPECTED[name]}; got {value!r}.")
         return Choice(**{"group_size": REPLACED[model].group_size, **self.defaults, **arguments})  # pyright: ignore[reportArgumentType]
 
-    def describe(self, model: str) -> str:
-        """What is replaced in a network, in words.
-
-        Examples:
-            >>> REPLACEMENTS["OLM-L2"].describe("vgg")
-            'the first 2 of: every convolution'
-        """
-        paper = REPLACED[model]
-        first = paper.first if self.first is None else self.first
-        words = LAYERS[paper.layers].words
-        return words if first is None else f"the first {first} of: {words}"
-
 
 def drop_biases_(network: nn.Module, names: Collection[str]) -> None:
     """Remove the biases of the named convolutions; see Note [bias]."""

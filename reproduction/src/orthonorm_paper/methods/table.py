@@ -1,12 +1,12 @@
-"""The paper's methods, in one table: label, start, conversion of the network, optimizer.
+"""The paper's methods, in one table: label, initialization, conversion of the network, optimizer.
 
 Note [labels]: `EI+QR` is the Euclidean metric and `CI+QR` the canonical one, as the authors' modules have them. It is
 the paper's appendix that exchanged the formulas (errata 4). Nothing outside this package knows these labels. Those that
 end in "-released" are the same methods as the authors' code does them (errata 10): `released.py`.
 
-Note [decay]: the authors decay every parameter, those V of WN and OLM too, and so do the experiments. It
-changes no function, only the size of those matrices and with it the effective rate; the library's own ``param_groups``
-leaves them out.
+Note [weight decay]: the authors apply weight decay to every parameter, those V of WN and OLM too, and so do the
+experiments. It changes no function, only the size of those matrices and with it the effective learning rate; the
+library's own ``param_groups`` leaves them out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from orthonorm_paper.exceptions import UserError
 from .neighbours import add_penalty_, torch_orthogonal_layers_
 from .recurrent import orthogonalize_recurrent_, recurrent_error, recurrent_unchanged, torch_orthogonal_
 from .released import Rule, released_sgd, start_first_orthonormal
-from .replaced_layers import REPLACED, REPLACEMENTS, Replacement
+from .replaced_layers import LAYERS, REPLACED, REPLACEMENTS, Replacement
 from .variance_transformation import register_variance_
 
 # The authors' group for the whole layer of an MLP, cut to each layer's limit.
@@ -103,15 +103,9 @@ def method(label: str, model: str = "mlp", arguments: Mapping[str, object] | Non
     return dataclasses.replace(entry, convert=_conversion(entry.replacement, model, given), make_optimizer=make)
 
 
-def hidden_layers(model: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
-    """Linear and convolutional layers with their names, without the last Linear (the classifier)."""
-    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Conv2d))]
-    linear = [name for name, module in layers if isinstance(module, nn.Linear)]
-    return [(name, module) for name, module in layers if name not in linear[-1:]]
-
-
-def _layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
-    return [layer for _, layer in hidden_layers(model)]
+def hidden_layers(model: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """Linear and convolutional layers, without the last Linear (the classifier)."""
+    return [cast(nn.Linear | nn.Conv2d, model.get_submodule(name)) for name in LAYERS["hidden"].names(model)]
 
 
 def _unchanged(model: nn.Module) -> nn.Module:
@@ -123,33 +117,32 @@ def _conversion(replacement: Replacement, model: str, arguments: Mapping[str, ob
 
 
 def _olm_var(model: nn.Module) -> nn.Module:
-    for _, layer in hidden_layers(model):
+    for layer in hidden_layers(model):
         register_variance_(layer, "weight", GROUP_SIZE)
     return model
 
 
 @torch.no_grad()
 def _start_orthonormal(model: nn.Module) -> nn.Module:
-    for _, layer in hidden_layers(model):
+    for layer in hidden_layers(model):
         weight = layer.weight.flatten(1)
         if weight.shape[0] > weight.shape[1]:
             raise UserError(
                 "a Riemannian method keeps all rows of a layer orthonormal, and "
                 f"{weight.shape[0]} rows in {weight.shape[1]} dimensions cannot be"
             )
-        # The orthonormal matrix nearest to the plain start.
+        # The orthonormal matrix nearest to the initial weight.
         w = on.functional.orthonormalize(weight.double(), center=False)
         layer.weight.copy_(w.reshape(layer.weight.shape))
     return model
 
 
 def _euclidean(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    decay = settings.weight_decay
-    return _step([{"params": list(model.parameters()), "weight_decay": decay}], settings)
+    return _step([{"params": list(model.parameters()), "weight_decay": settings.weight_decay}], settings)
 
 
 def _proxy(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    # Note [decay]
+    # Note [weight decay]
     groups = on.param_groups(model)
     return _step([group | {"weight_decay": settings.weight_decay} for group in groups], settings)
 
@@ -161,14 +154,14 @@ def _norm_kept(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Opt
 
 
 def _penalised(model: nn.Module, settings: OptimizerSettings, *, strength: float) -> torch.optim.Optimizer:
-    add_penalty_(_layers(model), strength)
+    add_penalty_(hidden_layers(model), strength)
     return _euclidean(model, settings)
 
 
 def _released(model: nn.Module, settings: OptimizerSettings, *, rule: Rule) -> torch.optim.Optimizer:
     if (settings.kind, settings.momentum, settings.weight_decay) != ("sgd", 0.0, 0.0):
         raise UserError(f"the released methods run with plain sgd, without momentum and weight decay; got {settings}.")
-    return released_sgd(model, _layers(model), rule, settings.lr)
+    return released_sgd(model, hidden_layers(model), rule, settings.lr)
 
 
 def _step(groups: list[dict[str, Any]], settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -182,7 +175,7 @@ def _riemannian(
 ) -> torch.optim.Optimizer:
     if settings.kind != "sgd":
         raise UserError(f"the Riemannian methods run with sgd; got optimizer {settings.kind!r}.")
-    on_manifold = [layer.weight for _, layer in hidden_layers(model)]
+    on_manifold = [layer.weight for layer in hidden_layers(model)]
     taken = {id(weight) for weight in on_manifold}
     others = [p for p in model.parameters() if id(p) not in taken]
     groups = [
@@ -214,7 +207,7 @@ def _error_of_rows(model: nn.Module, *, centred: bool) -> float:
             for group in rows.split(limit)
         )  # fmt: skip
 
-    return max(error(layer.weight) for _, layer in hidden_layers(model))
+    return max(error(layer.weight) for layer in hidden_layers(model))
 
 
 def _plain(label: str, start: str, words: str) -> Method:
@@ -230,7 +223,7 @@ def _stiefel(label: str, words: str, metric: Metric | None, retraction: Retracti
 def _as_released(rule: Rule) -> Method:
     def convert(model: nn.Module) -> nn.Module:
         if rule == "CayT":
-            start_first_orthonormal(_layers(model))
+            start_first_orthonormal(hidden_layers(model))
         return model
 
     words = f"{rule} as the authors released it: gradients never set to zero, constant learning rate"
@@ -273,14 +266,14 @@ _ENTRIES = (
         "torch-orthogonal",
         "torch.nn.utils.parametrizations.orthogonal",
         "paper",
-        lambda model: torch_orthogonal_layers_(model, _layers(model)),
+        lambda model: torch_orthogonal_layers_(model, hidden_layers(model)),
         _euclidean,
         partial(_error_of_rows, centred=False),
     ),
     Method("OLM_var", "P_var = Lambda^{-1/2} D^T, groups as OLM's", "paper", _olm_var, _euclidean,
            partial(_error_of_rows, centred=True)),
     *map(_replacing, REPLACEMENTS.values()),
-    Method("recurrent-plain", "torch's start", "paper", recurrent_unchanged, _euclidean, recurrent_error),
+    Method("recurrent-plain", "torch's initialization", "paper", recurrent_unchanged, _euclidean, recurrent_error),
     Method(
         "recurrent-start", "orthogonal initialization", "orthogonal", recurrent_unchanged, _euclidean, recurrent_error
     ),
@@ -288,7 +281,7 @@ _ENTRIES = (
     _recurrent("recurrent-OLM", "OLM, one group a gate, not centred", orthogonalize_recurrent_),
     _recurrent("recurrent-OLM-scale", "the same with a learned scale",
                partial(orthogonalize_recurrent_, scale="row_norms")),
-    _recurrent("recurrent-orthonorm", "the library's defaults on torch's start: V starts well conditioned",
+    _recurrent("recurrent-orthonorm", "the library's defaults on torch's initialization: V starts well conditioned",
                partial(orthogonalize_recurrent_, initial="orthonormal"), start="paper"),
     _recurrent("recurrent-orthonorm-weight", "the same, but V starts as the weight",
                orthogonalize_recurrent_, start="paper"),

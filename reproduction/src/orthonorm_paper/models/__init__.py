@@ -41,7 +41,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 def build_model(
     name: str, arguments: dict[str, Any], *, shape: tuple[int, ...], classes: int, start: str, seed: int
 ) -> nn.Module:
-    """Network of the table, its weights drawn from the named start: a function of the arguments.
+    """Network of the table, its weights drawn by the named initialization: a function of the arguments.
 
     Raises:
         UserError: an unknown name or argument.

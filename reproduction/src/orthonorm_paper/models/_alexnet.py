@@ -36,12 +36,12 @@ def alexnet(
         shape: ``(channels, height, width)``, at least 64 x 64; 224 x 224 in the paper.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         width: factor of all widths.
         dropout: before each hidden linear layer.
 
     Raises:
-        UserError: smaller images, an unknown start, or a width or probability that cannot be.
+        UserError: smaller images, an unknown initialization, or a width or probability that cannot be.
 
     Examples:
         >>> network = alexnet(shape=(3, 64, 64), classes=10, start="he", seed=0, width=0.125)

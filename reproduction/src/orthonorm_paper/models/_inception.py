@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -50,7 +51,7 @@ class Inception(nn.Module):
 
     def __init__(self, inputs: int, widths: _Widths, width: int | float, *, relu_before_norm: bool = False) -> None:
         super().__init__()
-        block = cited_block if relu_before_norm else conv_block
+        block = partial(conv_block, relu_before_norm=relu_before_norm)
 
         def channels(size: int) -> int:
             return narrowed(size, width)
@@ -79,27 +80,22 @@ class Inception(nn.Module):
         return torch.cat([branch(x) for branch in self.branches.values()], 1)
 
 
-def conv_block(inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0) -> nn.Sequential:
-    """Convolution without bias, batch normalisation, ReLU."""
-    return nn.Sequential(
-        OrderedDict(
-            conv=nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
-            norm=nn.BatchNorm2d(outputs, eps=_EPS),
-            relu=nn.ReLU(),
-        )
-    )
+def conv_block(
+    inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0, relu_before_norm: bool = False
+) -> nn.Sequential:
+    """Convolution without bias, batch normalisation, ReLU.
 
-
-def cited_block(inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: int = 0) -> nn.Sequential:
-    """Convolution with bias, ReLU, batch normalisation, ReLU: the order inside the modules that the paper cites."""
-    return nn.Sequential(
-        OrderedDict(
-            conv=nn.Conv2d(inputs, outputs, kernel, stride, padding),
-            before=nn.ReLU(),
-            norm=nn.BatchNorm2d(outputs, eps=_EPS),
-            relu=nn.ReLU(),
-        )
+    With ``relu_before_norm``, the order inside the modules that the paper cites: convolution with bias, ReLU, batch
+    normalisation, ReLU.
+    """
+    layers = OrderedDict[str, nn.Module](
+        conv=nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=relu_before_norm)
     )
+    if relu_before_norm:
+        layers["before"] = nn.ReLU()
+    layers["norm"] = nn.BatchNorm2d(outputs, eps=_EPS)
+    layers["relu"] = nn.ReLU()
+    return nn.Sequential(layers)
 
 
 def inception_cifar(
@@ -117,13 +113,13 @@ def inception_cifar(
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         width: factor of all widths.
         relu_before_norm: inside the modules a ReLU on both sides of the normalisation, as the implementation that the
             paper cites and the released code have it; the stem and the convolutions between stages stay as they are.
 
     Raises:
-        UserError: images of another size, an unknown start, or a width outside (0, 64].
+        UserError: images of another size, an unknown initialization, or a width outside (0, 64].
 
     Examples:
         >>> network = inception_cifar(shape=(3, 32, 32), classes=10, start="he", seed=0, width=0.25)

@@ -1,4 +1,4 @@
-"""Where the weights of a plain network start: one named function a start."""
+"""How the weights of a plain network are initialized, by named functions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def start_(network: nn.Module, start: str, seed: int) -> None:
     The result depends on the arguments alone; batch normalisations keep what torch gives them, scale 1 and shift 0.
 
     Raises:
-        UserError: an unknown start.
+        UserError: an unknown initialization.
     """
     if start not in STARTS:
         raise UserError(f"start must be one of {', '.join(STARTS)}; got {start!r}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from torch import nn
 
@@ -29,14 +30,14 @@ def mlp(
         shape: shape of one input; its size is the d of the first layer.
         classes: outputs of the classifier.
         start: entry of ``STARTS``, used for every layer.
-        seed: of the start.
+        seed: of the initialization.
         hidden_layers: the paper has 4, 6 and 8.
         width: units of each hidden layer.
         batch_norm: normalise each hidden layer before its non-linearity.
         dropout: probability of dropout after each hidden layer; 0 adds no layer.
 
     Raises:
-        UserError: an unknown start, fewer than one hidden layer or unit, or a wrong probability.
+        UserError: an unknown initialization, fewer than one hidden layer or unit, or a wrong probability.
 
     Examples:
         >>> network = mlp(shape=(1, 32, 32), classes=10, start="he", seed=0, hidden_layers=8)
@@ -60,29 +61,5 @@ def mlp(
     return network
 
 
-def pie_mlp(
-    *,
-    shape: tuple[int, ...],
-    classes: int,
-    start: str,
-    seed: int,
-    hidden_layers: int = 5,
-    width: int = 128,
-    batch_norm: bool = False,
-) -> nn.Sequential:
-    """``mlp`` in the sizes of the PIE experiments: six linear layers, five of them hidden with 128 units.
-
-    Examples:
-        >>> network = pie_mlp(shape=(1, 32, 32), classes=68, start="paper", seed=0, batch_norm=True)
-        >>> [type(layer).__name__ for layer in network[1:4]]
-        ['Linear', 'BatchNorm1d', 'ReLU']
-    """
-    return mlp(
-        shape=shape,
-        classes=classes,
-        start=start,
-        seed=seed,
-        hidden_layers=hidden_layers,
-        width=width,
-        batch_norm=batch_norm,
-    )
+# The sizes of the PIE experiments: six linear layers, five of them hidden.
+pie_mlp = partial(mlp, hidden_layers=5, width=128)

@@ -9,8 +9,7 @@ from torch import nn
 from orthonorm_paper.exceptions import UserError
 
 from ._checks import check_image
-from ._initialization import start_
-from ._residual import PreActivation, conv1x1, conv3x3, norm_relu, projection
+from ._residual import PreActivation, conv1x1, conv3x3, finished, norm_relu, projection
 
 
 def preresnet_cifar(*, shape: tuple[int, ...], classes: int, start: str, seed: int, depth: int = 1001) -> nn.Sequential:
@@ -20,11 +19,11 @@ def preresnet_cifar(*, shape: tuple[int, ...], classes: int, start: str, seed: i
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         depth: 9 n + 2; the paper compares with 1001.
 
     Raises:
-        UserError: images of another size, an unknown start, or a depth that cannot be.
+        UserError: images of another size, an unknown initialization, or a depth that cannot be.
 
     Examples:
         >>> network = preresnet_cifar(shape=(3, 32, 32), classes=10, start="he", seed=0, depth=11)
@@ -45,7 +44,7 @@ def preresnet_cifar(*, shape: tuple[int, ...], classes: int, start: str, seed: i
             blocks.append(_bottleneck(channels, planes, stride))
             channels = 4 * planes
         layers[f"stage{number + 1}"] = nn.Sequential(*blocks)
-    return _finish(layers, channels, nn.AvgPool2d(8), classes, start, seed)
+    return finished(layers, channels, nn.AvgPool2d(8), classes, start, seed)
 
 
 def preresnet34(*, shape: tuple[int, ...], classes: int, start: str, seed: int) -> nn.Sequential:
@@ -72,19 +71,7 @@ def preresnet34(*, shape: tuple[int, ...], classes: int, start: str, seed: int) 
             stage.append(_basic(channels, outputs, stride, nn.Identity() if first else norm_relu(channels)))
             channels = outputs
         layers[f"stage{number + 1}"] = nn.Sequential(*stage)
-    return _finish(layers, channels, nn.AdaptiveAvgPool2d(1), classes, start, seed)
-
-
-def _finish(
-    layers: OrderedDict[str, nn.Module], channels: int, pool: nn.Module, classes: int, start: str, seed: int
-) -> nn.Sequential:
-    layers["activation"] = norm_relu(channels)
-    layers["pool"] = pool
-    layers["flatten"] = nn.Flatten()
-    layers["classifier"] = nn.Linear(channels, classes)
-    network = nn.Sequential(layers)
-    start_(network, start, seed)
-    return network
+    return finished(layers, channels, nn.AdaptiveAvgPool2d(1), classes, start, seed)
 
 
 def _bottleneck(inputs: int, planes: int, stride: int) -> PreActivation:

@@ -11,7 +11,6 @@ from torch.nn.utils import parametrize
 from orthonorm_paper.exceptions import UserError
 
 GATES: dict[type[nn.RNNBase], int] = {nn.RNN: 1, nn.LSTM: 4}
-NONLINEARITIES = ("tanh", "relu")
 
 
 class Recurrent(nn.Module):
@@ -49,7 +48,6 @@ def rnn(
     seed: int,
     width: int = 64,
     each_step: bool = False,
-    nonlinearity: str = "tanh",
 ) -> Recurrent:
     """``h_t = tanh(U x_t + W h_{t-1} + b)`` and a linear read-out.
 
@@ -57,23 +55,19 @@ def rnn(
         shape: ``(time, features)`` of one sequence, or ``(1, time, features)`` of a grey image.
         classes: outputs of the read-out.
         start: "paper" (torch's: all uniform in +-1/sqrt(width)), or "orthogonal" (``W`` orthogonal, the rest the same).
-        seed: of the start.
+        seed: of the initialization.
         width: size of the state.
         each_step: read every state, not only the last one.
-        nonlinearity: "tanh" or "relu".
 
     Raises:
-        UserError: another shape or start, no state, or an unknown non-linearity.
+        UserError: another shape or initialization, or no state.
 
     Examples:
         >>> network = rnn(shape=(30, 10), classes=9, start="paper", seed=0, each_step=True)
         >>> network(torch.zeros(2, 30, 10)).shape
         torch.Size([2, 30, 9])
     """
-    if nonlinearity not in NONLINEARITIES:
-        raise UserError(f"nonlinearity must be one of {', '.join(NONLINEARITIES)}; got {nonlinearity!r}.")
-    features = _features(shape, width)
-    core = nn.RNN(features, width, nonlinearity=nonlinearity, batch_first=True)
+    core = nn.RNN(_features(shape, width), width, batch_first=True)
     return _started(Recurrent(core, classes, each_step=each_step), start, seed)
 
 
@@ -103,7 +97,7 @@ def _features(shape: tuple[int, ...], width: int) -> int:
 
 @torch.no_grad()
 def _started(network: Recurrent, start: str, seed: int) -> Recurrent:
-    """Draw every weight again: a function of the arguments alone, and but for W the same for both starts."""
+    """Draw every weight again: a function of the arguments alone, and but for W the same for both initializations."""
     if start not in ("paper", "orthogonal"):
         raise UserError(f"start of a recurrent network must be paper or orthogonal; got {start!r}.")
     random = torch.Generator().manual_seed(seed)

@@ -1,9 +1,13 @@
-"""The pre-activation residual block, which wide and pre-activation residual networks share."""
+"""The pre-activation residual block and the end of a network, which wide and pre-activation ones share."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from ._initialization import start_
 
 
 class PreActivation(nn.Module):
@@ -51,3 +55,16 @@ def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 def projection(inputs: int, outputs: int, stride: int) -> nn.Conv2d | None:
     """1 x 1 shortcut where the number of channels changes, else None."""
     return conv1x1(inputs, outputs, stride) if inputs != outputs else None
+
+
+def finished(
+    layers: OrderedDict[str, nn.Module], channels: int, pool: nn.Module, classes: int, start: str, seed: int
+) -> nn.Sequential:
+    """The network of these layers with a last activation, a pooling and a classifier, started by name."""
+    layers["activation"] = norm_relu(channels)
+    layers["pool"] = pool
+    layers["flatten"] = nn.Flatten()
+    layers["classifier"] = nn.Linear(channels, classes)
+    network = nn.Sequential(layers)
+    start_(network, start, seed)
+    return network

@@ -11,16 +11,16 @@ from ._initialization import start_
 
 
 def resnet34(*, shape: tuple[int, ...], classes: int, start: str, seed: int) -> nn.Module:
-    """ResNet-34 of torchvision, its weights drawn from the named start.
+    """ResNet-34 of torchvision, its weights drawn by the named initialization.
 
     Args:
         shape: ``(3, height, width)``, at least 64 x 64; 224 x 224 in the paper.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
 
     Raises:
-        UserError: images that are smaller or not of three channels, or an unknown start.
+        UserError: images that are smaller or not of three channels, or an unknown initialization.
 
     Reference: He et al. 2015, "Deep Residual Learning for Image Recognition".
     """

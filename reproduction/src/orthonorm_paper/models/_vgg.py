@@ -19,7 +19,6 @@ def vgg(
     start: str,
     seed: int,
     width: int | float = 1.0,
-    batch_norm: bool = False,
     hidden_classifier: bool = True,
 ) -> nn.Sequential:
     """Six 3 x 3 convolutions (64, 128, pool, 256, 256, pool, 512, 512), 8 x 8 average, then 512 -> 512 -> classes.
@@ -30,14 +29,13 @@ def vgg(
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         width: factor of all widths.
-        batch_norm: normalise each convolution and the hidden linear layer before its ReLU; the paper does not.
         hidden_classifier: a hidden layer of 512 units before the classes, as in the released code; the paper's text has
             the classes alone.
 
     Raises:
-        UserError: images of another size, an unknown start, or a width outside (0, 64].
+        UserError: images of another size, an unknown initialization, or a width outside (0, 64].
 
     Examples:
         >>> network = vgg(shape=(3, 32, 32), classes=10, start="paper", seed=0)
@@ -51,16 +49,12 @@ def vgg(
     layers: list[nn.Module] = []
     for number, channels in enumerate(_CHANNELS):
         outputs = narrowed(channels, width)
-        layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
-        layers += [nn.BatchNorm2d(outputs)] if batch_norm else []
-        layers.append(nn.ReLU())
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] if number in _POOLED else []
         inputs = outputs
     layers += [nn.AvgPool2d(8), nn.Flatten()]
     if hidden_classifier:
-        layers.append(nn.Linear(inputs, inputs))
-        layers += [nn.BatchNorm1d(inputs)] if batch_norm else []
-        layers.append(nn.ReLU())
+        layers += [nn.Linear(inputs, inputs), nn.ReLU()]
     layers.append(nn.Linear(inputs, classes))
     network = nn.Sequential(*layers)
     start_(network, start, seed)

@@ -9,8 +9,7 @@ from torch import nn
 from orthonorm_paper.exceptions import UserError
 
 from ._checks import check_image, check_probability
-from ._initialization import start_
-from ._residual import PreActivation, conv3x3, norm_relu, projection
+from ._residual import PreActivation, conv3x3, finished, norm_relu, projection
 
 
 def wide_resnet(
@@ -29,13 +28,13 @@ def wide_resnet(
         shape: ``(channels, 32, 32)``.
         classes: outputs of the classifier.
         start: entry of ``STARTS``.
-        seed: of the start.
+        seed: of the initialization.
         depth: 6 n + 4.
         width: factor of the widths of the three stages.
         dropout: between the two convolutions of a block; 0 adds no layer.
 
     Raises:
-        UserError: images of another size, an unknown start, or a depth, width or probability that cannot be.
+        UserError: images of another size, an unknown initialization, or a depth, width or probability that cannot be.
 
     Examples:
         >>> network = wide_resnet(shape=(3, 32, 32), classes=10, start="he", seed=0, depth=16, width=2)
@@ -59,13 +58,7 @@ def wide_resnet(
             blocks.append(_block(channels, base * width, stride, dropout))
             channels = base * width
         layers[f"stage{number + 1}"] = nn.Sequential(*blocks)
-    layers["activation"] = norm_relu(channels)
-    layers["pool"] = nn.AvgPool2d(8)
-    layers["flatten"] = nn.Flatten()
-    layers["classifier"] = nn.Linear(channels, classes)
-    network = nn.Sequential(layers)
-    start_(network, start, seed)
-    return network
+    return finished(layers, channels, nn.AvgPool2d(8), classes, start, seed)
 
 
 def _block(inputs: int, outputs: int, stride: int, dropout: int | float) -> PreActivation:

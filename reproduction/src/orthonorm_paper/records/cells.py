@@ -40,14 +40,14 @@ class Cell:
         return statistics.fmean(self.finals(field))
 
     def deviation(self, field: str) -> float | None:
-        """Sample deviation over the seeds; None for fewer than two or if one diverged."""
+        """Standard deviation of the sample over the seeds; None for fewer than two or if one diverged."""
         values = self.finals(field)
         if len(values) < 2 or not all(map(math.isfinite, values)):
             return None
         return statistics.stdev(values)
 
     def text(self, field: str, digits: int) -> str:
-        """Mean and deviation for a table; "diverged" where a mean would mean nothing.
+        """Mean and standard deviation for a table; "diverged" where a mean would mean nothing.
 
         A cell in which some seeds diverged says how many.
         """

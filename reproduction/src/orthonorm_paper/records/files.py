@@ -26,7 +26,7 @@ from .lines import Epoch as Epoch
 from .lines import Header as Header
 from .lines import Line as Line
 from .lines import RecordError as RecordError
-from .lines import check_whole, parse_line
+from .lines import parse_line, parts_of_record
 from .run import Run
 from .writing import clear, writing
 
@@ -191,7 +191,7 @@ def parse_records(path: Path, content: bytes, *, several: bool) -> list[Record]:
     lines = [parse_line(path, number, line) for number, line in enumerate(text.split("\n"), 1) if line]
     headers = (place for place, line in enumerate(lines) if several and place and isinstance(line, Header))
     return [
-        Record(*check_whole(path, lines[begin:end])) for begin, end in itertools.pairwise([0, *headers, len(lines)])
+        Record(*parts_of_record(path, lines[begin:end])) for begin, end in itertools.pairwise([0, *headers, len(lines)])
     ]
 
 

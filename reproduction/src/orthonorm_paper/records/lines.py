@@ -141,7 +141,7 @@ def parse_line(path: Path, number: int, text: str) -> Line:
         raise RecordError(f"{path}, line {number}: {one_line(error)} {_CURE}") from None
 
 
-def check_whole(path: Path, lines: Sequence[Line]) -> tuple[Header, tuple[Epoch, ...], End]:
+def parts_of_record(path: Path, lines: Sequence[Line]) -> tuple[Header, tuple[Epoch, ...], End]:
     """The parts of one whole record.
 
     Raises:

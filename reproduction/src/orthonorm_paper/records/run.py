@@ -59,12 +59,12 @@ class Run:
         dataset, model, method: entries of the tables in ``data``, ``models`` and ``methods``.
         model_args, method_args: their arguments beyond the defaults.
         optimizer: "sgd" or "adam"; ``momentum``, ``nesterov`` and ``weight_decay`` belong to it.
-        restart_momentum: the optimizer's state starts again from zero when the rate changes.
-        lr: learning rate at the start, ``schedule`` its course over the epochs.
+        restart_momentum: the optimizer's state starts again from zero when the learning rate changes.
+        lr: initial learning rate, ``schedule`` its course over the epochs.
         batch_size: effective batch, over all devices; an incomplete last batch is dropped.
         augment: entry of the table in ``augment``.
         precision: Lightning's name for it.
-        seed: of the start, of the order of the samples, of augmentation and dropout.
+        seed: of the initialization, of the order of the samples, of augmentation and dropout.
         loss_limit: a run whose loss passes it has diverged.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules as small data, and the rate they give: a pure function of the epoch."""
+"""Learning-rate schedules as small data, and the learning rate they give: a pure function of the epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Factor = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 
 @checked()
 class Constant:
-    """The rate stays as it is: factor 1."""
+    """The learning rate stays as it is: factor 1."""
 
     kind: Literal["constant"] = field(default="constant", kw_only=True, repr=False)
 
@@ -25,7 +25,7 @@ class Constant:
 
 @checked()
 class Halve:
-    """Half the rate every ``every`` epochs: factor ``2^-(epoch // every)``."""
+    """Half the learning rate every ``every`` epochs: factor ``2^-(epoch // every)``."""
 
     kind: Literal["halve"] = field(default="halve", kw_only=True, repr=False)
     every: Positive
@@ -112,14 +112,14 @@ def describe(schedule: Schedule) -> str:
 
     Examples:
         >>> describe(Halve(20))
-        'rate halved every 20 epochs'
+        'learning rate halved every 20 epochs'
     """
     match schedule:
         case Constant():
-            return "constant rate"
+            return "constant learning rate"
         case Halve(every):
-            return "rate halved every epoch" if every == 1 else f"rate halved every {every} epochs"
+            return f"learning rate halved every {'epoch' if every == 1 else f'{every} epochs'}"
         case Exponential(final, epochs, every):
-            return f"rate to {final:g} of itself over {epochs} epochs in steps of {every}"
+            return f"learning rate to {final:g} of itself over {epochs} epochs in steps of {every}"
         case Steps(milestones, by):
-            return f"rate times {by:g} at epochs {', '.join(map(str, milestones))}"
+            return f"learning rate times {by:g} at epochs {', '.join(map(str, milestones))}"

@@ -4,7 +4,6 @@ import math
 
 MODELS = ("rnn", "lstm")
 METHODS = ("recurrent-plain", "recurrent-start", "recurrent-torch", "recurrent-OLM", "recurrent-OLM-scale")
-RATES = {"copying": (0.001, 0.003, 0.01, 0.03, 0.1), "rows-5k": (0.003, 0.01, 0.0003, 0.001, 0.03, 0.1)}
 SEEDS = {"copying": (0, 1, 2), "rows-5k": (0, 1, 2, 3, 4)}
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_SUFFIX = re.compile(r"(-lr[0-9.e+-]*[0-9](_[0-9.e+-]*[0-9])*)?(-epochs\d+)?(-seeds\d+)?$")
+from .run import PRECISIONS
+
+_PRECISION = rf"(-({'|'.join(PRECISIONS)}))?"
+_SUFFIX = re.compile(rf"{_PRECISION}(-lr[0-9.e+-]*[0-9](_[0-9.e+-]*[0-9])*)?(-epochs\d+)?(-seeds\d+)?$")
+_PRECISION_ALONE = re.compile(rf"{_PRECISION}$")
 
 
 def variation_name(name: str, rates: Sequence[float], epochs: int | None, seeds: int | None) -> str:
@@ -26,7 +30,17 @@ def base_name(name: str) -> str:
     """Name of the experiment that was varied; of another one its own.
 
     Examples:
-        >>> base_name("vgg-5k-lr0.03_0.1-epochs10"), base_name("omdsm-5k"), base_name("demo-lr1e-05-seeds5")
+        >>> base_name("vgg-5k-lr0.03_0.1-epochs10"), base_name("omdsm-5k"), base_name("demo-bf16-mixed-lr1e-05-seeds5")
         ('vgg-5k', 'omdsm-5k', 'demo')
     """
     return _SUFFIX.sub("", name)
+
+
+def other_size(name: str) -> bool:
+    """Whether learning rates, epochs or seeds of the experiment were varied; the precision alone is no other size.
+
+    Examples:
+        >>> other_size("vgg-bf16-mixed"), other_size("vgg-bf16-mixed-epochs10")
+        (False, True)
+    """
+    return _PRECISION_ALONE.sub("", name) != base_name(name)

@@ -30,7 +30,7 @@ COLUMNS = ("method", "learning rate", "train loss", "test error, %", "orthogonal
 
 
 def table_rows(records: Sequence[Record]) -> list[tuple[str, ...]]:
-    """A row for each method and rate: means and deviations over the seeds, as texts."""
+    """A row for each method and learning rate: means and standard deviations over the seeds, as texts."""
     return [_row(cell) for cell in _sorted_cells(records)]
 
 

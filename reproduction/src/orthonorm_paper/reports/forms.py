@@ -10,7 +10,7 @@ from orthonorm_paper.records.cells import DASH, Cell, cells
 from orthonorm_paper.records.files import DIVERGED, Record
 from orthonorm_paper.records.stability import is_stable
 from orthonorm_paper.reports.claims.mnist import judge
-from orthonorm_paper.reports.claims.rule import RULE, Verdict, missing_line
+from orthonorm_paper.reports.claims.rule import Verdict, verdict_table
 from orthonorm_paper.reports.figures.losses import COLOURS, draw_legend, draw_loss, panels, save_figure
 
 from .markdown import circumstances, escape, table
@@ -113,8 +113,7 @@ def _verdicts(records: Sequence[Record]) -> list[str]:
             else:
                 unrun.append(verdict)
     columns = ("the paper says", "form", "verdict", "seeds", "mean difference (95% interval)")
-    lines = [*table(columns, rows), "", RULE] if rows else []
-    return [*lines, "", missing_line(unrun, count)] if unrun else lines
+    return verdict_table(columns, rows, unrun, count)
 
 
 def _answer(verdict: Verdict) -> tuple[str, str, str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from orthonorm_paper.records.cells import DASH
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.run import Run
 from orthonorm_paper.records.stability import edges
-from orthonorm_paper.reports.tables.layouts import FULL, label_of
+from orthonorm_paper.reports.tables.layouts import label_of
 
 from .markdown import escape, table
 from .paper_numbers import paper_numbers
@@ -27,37 +28,44 @@ _INTRODUCTION = (
 )
 
 
+# Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
+Writer = Callable[[Sequence[Record], Path], list[Path]]
+
+
 @dataclass(frozen=True)
 class Section:
-    """One experiment's report.
+    """What one section of the overview shows.
 
     Attributes:
-        name: the experiment, or what several that share a table are called; also the folder of its pictures.
+        name: of the section and of its folder; the experiment's, or what several that share a table are called.
         variant: one of ``layouts.FULL``, ``REDUCED``, ``SYNTHETIC``.
         experiments: whose records it shows.
-        text: its Markdown: with records, or the paper's numbers alone.
-        recorded: whether there are records.
+        write: writes it.
+        without_records: its text where nothing was recorded: what the paper says, and dashes. None for a reduced or
+            synthetic experiment, which then has no place.
     """
 
     name: str
     variant: str
-    experiments: Sequence[str]
-    text: str
-    recorded: bool
+    experiments: tuple[str, ...]
+    write: Writer
+    without_records: Callable[[], str] | None = None
 
 
-def overview(sections: Sequence[Section], records: Sequence[Record] = (), first: Sequence[str] = ()) -> str:
+def overview(
+    sections: Sequence[tuple[Section, str | None]], records: Sequence[Record] = (), first: Sequence[str] = ()
+) -> str:
     """Markdown of all sections, the paper's statements without a run, and the learning rates that are at an edge.
 
-    A reduced or synthetic experiment that was not run has no place. ``first`` are lines that come before the sections.
+    Each section comes with its text, or None where nothing was recorded. ``first`` are lines that come before them.
     """
     lines = [f"# {TITLE}", "", _INTRODUCTION, "", *first]
-    for section in sections:
-        if section.recorded:
-            lines += [_nested(section.text, section.name), ""]
-        elif section.variant == FULL:
+    for section, text in sections:
+        if text is not None:
+            lines += [_nested(text, section.name), ""]
+        elif section.without_records is not None:
             commands = ", ".join(f"`orthonorm-paper run {name}`" for name in section.experiments)
-            lines += [_nested(section.text, section.name), "", f"{DASH} not run: {commands}", ""]
+            lines += [_nested(section.without_records(), section.name), "", f"{DASH} not run: {commands}", ""]
     return "\n".join([*lines, *_without_run(records), *_edges(records)])
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete
-from orthonorm_paper.reports.claims.rule import RULE, SeedAnswer, Verdict, decide
+from orthonorm_paper.records.variations import base_name
+from orthonorm_paper.reports.claims import rule
+from orthonorm_paper.reports.claims.rule import RULE, Verdict
 from orthonorm_paper.reports.figures.losses import COLOURS, draw_legend, panels, save_figure
 from orthonorm_paper.reports.tables.layouts import label_of
 
@@ -88,10 +90,8 @@ def _tried(records: Sequence[Record]) -> dict[str, list[Cell]]:
 
 def lower(own: Cell, other: Cell, field: str = _FIELD) -> Verdict:
     """Whether a method ends lower than another, by the seeds that both have."""
-    theirs = {record.run.seed: record.final(field) for record in other.records}
-    pairs = [(r.final(field), theirs[r.run.seed]) for r in own.records if r.run.seed in theirs]
-    both = [0.0 if math.isinf(a) and math.isinf(b) else b - a for a, b in pairs]
-    return decide({}, [SeedAnswer(difference) for difference in both])
+    ours, theirs = ({record.run.seed: record.final(field) for record in cell.records} for cell in (own, other))
+    return rule.lower(ours, theirs)
 
 
 def write_paired(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -104,7 +104,7 @@ def write_paired(records: Sequence[Record], folder: Path) -> list[Path]:
 def paired_text(records: Sequence[Record]) -> str:
     """Markdown of a comparison by paired seeds."""
     name = records[0].run.experiment
-    compared = COMPARED[name]
+    compared = COMPARED[base_name(name)]
     chosen = standing(records)
     references = [label for label in compared.references if label in chosen]
     columns = ["method", "best learning rate", "seeds", "train loss", "test error, %"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.folders import read_folder
-from orthonorm_paper.records.variations import base_name
+from orthonorm_paper.records.variations import base_name, other_size
 from orthonorm_paper.reports.figures.learning_rates import draw_learning_rates, learning_rates_text
 from orthonorm_paper.reports.figures.losses import draw_omdsm
 from orthonorm_paper.reports.paper_numbers import paper_numbers
@@ -20,7 +19,7 @@ from orthonorm_paper.reports.tables.omdsm import omdsm_text
 
 from .demo import write_demo
 from .forms import write_forms
-from .overview import Section, overview
+from .overview import Section, Writer, overview
 from .page import page
 from .paired import COMPARED, write_paired
 from .sections import layout_text, write_layout
@@ -28,29 +27,6 @@ from .sequences import write_sequences
 
 _MNIST = {"omdsm": FULL, "omdsm-5k": REDUCED, "omdsm-5k-constant": REDUCED, "omdsm-synthetic": SYNTHETIC}
 _SEQUENCES = ("copying", "rows-5k")
-_PAIRED = tuple(COMPARED)
-
-# Writes the Markdown and the pictures of some records into a folder; the Markdown comes first.
-Writer = Callable[[Sequence[Record], Path], list[Path]]
-
-
-@dataclass(frozen=True)
-class Report:
-    """What one section of the overview shows.
-
-    Attributes:
-        name: of the section and of its folder; the experiment's, or what several that share a table are called.
-        variant: one of ``layouts.FULL``, ``REDUCED``, ``SYNTHETIC``.
-        experiments: whose records it shows.
-        write: writes it.
-        without_records: its text where nothing was recorded: what the paper says, and dashes.
-    """
-
-    name: str
-    variant: str
-    experiments: tuple[str, ...]
-    write: Writer
-    without_records: Callable[[], str]
 
 
 def write_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -60,29 +36,22 @@ def write_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
     return [markdown, *draw_omdsm(records, folder)]
 
 
-def sections() -> list[Report]:
+def sections() -> list[Section]:
     """Every section of the overview, in the paper's order."""
-    title = paper_numbers()["omdsm"]["title"]
+    title = f"# omdsm: {paper_numbers()['omdsm']['title']}"
     found = [
-        Report(name, variant, (name,), write_omdsm, lambda name=name: f"# {name}: {title}")
+        Section(name, variant, (name,), write_omdsm, (lambda: title) if variant == FULL else None)
         for name, variant in _MNIST.items()
     ]
-    forms = ("omdsm-5k", "omdsm-5k-constant")
-    found.append(Report("riemannian-forms", REDUCED, forms, write_forms, lambda: "# riemannian-forms"))
+    found.append(Section("riemannian-forms", REDUCED, ("omdsm-5k", "omdsm-5k-constant"), write_forms))
     for name, layout in layouts().items():
         found += _of_layout(name, layout)
-    found += [
-        Report(name, REDUCED, (name,), write_sequences, lambda name=name: f"# {name}: orthogonal recurrent weights")
-        for name in _SEQUENCES
-    ]
-    found += [
-        Report(name, REDUCED, (name,), write_paired, lambda name=name: f"# {name}: {COMPARED[name].title}")
-        for name in _PAIRED
-    ]
+    found += [Section(name, REDUCED, (name,), write_sequences) for name in _SEQUENCES]
+    found += [Section(name, REDUCED, (name,), write_paired) for name in COMPARED]
     return found
 
 
-def _of_layout(name: str, layout: Layout) -> Iterator[Report]:
+def _of_layout(name: str, layout: Layout) -> Iterator[Section]:
     """A section for the experiments at the paper's size, for each reduced one, and for the synthetic ones."""
     variants = names(layout)
     for variant in dict.fromkeys(variants.values()):
@@ -91,13 +60,9 @@ def _of_layout(name: str, layout: Layout) -> Iterator[Report]:
         if len(own) > 1 and variant != REDUCED:
             groups = [(name if variant == FULL else f"{name}-{variant}", own)]
         for title, experiments in groups:
-            yield Report(
-                title,
-                variant,
-                experiments,
-                partial(write_layout, title, layout, variant),
-                partial(layout_text, title, layout, variant, ()),
-            )
+            write = partial(write_layout, title, layout, variant)
+            without = partial(layout_text, title, layout, variant, ()) if variant == FULL else None
+            yield Section(title, variant, experiments, write, without)
 
 
 def report_names() -> list[str]:
@@ -163,17 +128,16 @@ def _writing_to(out: Path) -> Iterator[None]:
         ) from None
 
 
-def _write_all(found: Sequence[tuple[Report, list[Record]]], out: Path) -> list[Path]:
+def _write_all(found: Sequence[tuple[Section, list[Record]]], out: Path) -> list[Path]:
     shown, paths = [], []
     for section, records in found:
+        text = None
         if records:
             folder = out / section.name
             folder.mkdir(parents=True, exist_ok=True)
             written = section.write(records, folder)
             text, paths = written[0].read_text(encoding="utf-8"), [*paths, *written]
-        else:
-            text = section.without_records()
-        shown.append(Section(section.name, section.variant, section.experiments, text, bool(records)))
+        shown.append((section, text))
     markdown = out / "report.md"
     # Some experiments are shown in two sections.
     every = list({record.run: record for _, records in found for record in records}.values())
@@ -190,23 +154,15 @@ def _writer(name: str) -> Writer:
     base = base_name(name) if name not in report_names() else name
     if base == "demo":
         return write_demo
-    for section in sections():
-        if base in section.experiments:
-            if len(section.experiments) == 1:
-                return section.write if base == name else _variation(name, section)
-            # One of several that share a table: the table, with dashes for the others.
-            return partial(write_layout, name, layouts()[_layout_of(base)], section.variant)
-    raise UserError(f"experiment must be one of {', '.join(report_names())}; got {name!r}.")
-
-
-def _variation(name: str, section: Report) -> Writer:
-    if section.name not in layouts() and not any(section.name in names(layout) for layout in layouts().values()):
+    section = next((section for section in sections() if base in section.experiments), None)
+    if section is None:
+        raise UserError(f"experiment must be one of {', '.join(report_names())}; got {name!r}.")
+    layout = next((layout for layout in layouts().values() if base in names(layout)), None)
+    if layout is None:
         return section.write
-    return partial(write_layout, name, layouts()[_layout_of(section.experiments[0])], REDUCED)
-
-
-def _layout_of(name: str) -> str:
-    return next(key for key, layout in layouts().items() if name in names(layout))
+    variant = REDUCED if other_size(name) and section.variant == FULL else section.variant
+    # Of several that share a table, the others have dashes.
+    return partial(write_layout, name, layout, variant)
 
 
 def _records(name: str, folder: Path) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +15,7 @@ from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.sequences import METHODS, MODELS, memoryless_loss
 from orthonorm_paper.reports.claims.rule import RULE
 from orthonorm_paper.reports.claims.sequences import QUESTIONS, chosen, epoch_seconds, judge
-from orthonorm_paper.reports.figures.losses import COLOURS, save_figure
-from orthonorm_paper.reports.figures.mean_curves import curve
+from orthonorm_paper.reports.figures.losses import COLOURS, draw_loss, save_figure
 
 from .markdown import budget, circumstances, escape, table
 
@@ -130,25 +129,17 @@ def _draw(records: Sequence[Record], stem: Path) -> list[Path]:
             own = cells(record for record in records if record.run.model == model)
             for method in METHODS:
                 cell = chosen(own, method)
-                if cell is not None:
-                    _draw_cell(row, cell, epoch_seconds(own, method))
+                if cell is None:
+                    continue
+                label = f"{method.removeprefix('recurrent-')}, {cell.run.lr:g}"
+                style = {"color": COLOURS[METHODS.index(method)]}
+                units = cell.records[0].header.steps_per_epoch, epoch_seconds(own, method)
+                for axis, unit in zip(row, units, strict=True):
+                    draw_loss(axis, cell, label, style, unit)
             _finish(row, model, memoryless_loss(records[0].run.dataset))
-        figure.supxlabel(budget(records), fontsize=6.0, color="#555555", parse_math=False)
+        foot = "\n".join(textwrap.wrap(budget(records), 150))
+        figure.supxlabel(foot, fontsize=6.0, color="#555555", parse_math=False)
     return save_figure(figure, stem)
-
-
-def _draw_cell(row: Sequence[Axes], cell: Cell, seconds: float) -> None:
-    """Mean training loss over the seeds, their range shaded, against steps and against seconds."""
-    curves = [curve(record, "train_loss") for record in cell.records]
-    values = list(zip(*curves, strict=True))
-    numbers = range(1, len(values) + 1)
-    colour = COLOURS[METHODS.index(cell.run.method)]
-    units = cell.records[0].header.steps_per_epoch, seconds
-    for axis, unit in zip(row, units, strict=True):
-        x = [unit * number for number in numbers]
-        label = f"{cell.run.method.removeprefix('recurrent-')}, {cell.run.lr:g}"
-        axis.plot(x, [statistics.fmean(v) for v in values], color=colour, linewidth=1.2, label=label)
-        axis.fill_between(x, [min(v) for v in values], [max(v) for v in values], color=colour, alpha=0.15, linewidth=0)
 
 
 def _finish(row: Sequence[Axes], model: str, baseline: float | None) -> None:

@@ -26,7 +26,7 @@ _CHECK_EVERY_ELSEWHERE = 50
 
 
 class Diverged(Exception):
-    """Ends the training of a run that cannot go on; turned into its outcome by ``train``."""
+    """Ends the training of a run that cannot go on; ``execute._fit`` makes it the outcome of the run."""
 
     def __init__(self, step: int, loss: float | None, reason: str) -> None:
         super().__init__(reason)
@@ -86,7 +86,7 @@ class TrainingModule(pl.LightningModule):
             self._random = None
 
     def on_train_epoch_start(self) -> None:
-        """Set epoch and rate; both are functions of the epoch's number alone."""
+        """Set epoch and learning rate; both are functions of the epoch's number alone."""
         epoch = self.current_epoch
         self.loader.epoch = epoch
         self.losses.zero_()

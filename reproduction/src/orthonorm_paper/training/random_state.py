@@ -1,4 +1,4 @@
-"""The states of torch's random generators, as values that a checkpoint can hold: nothing of a run draws from others."""
+"""The seeds of all random generators, and the states of torch's as values that a checkpoint can hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the global generators of torch, numpy and Python with the run's seed."""
+    """Seed the global generators of torch, numpy and Python with the run's seed.
+
+    A run draws from torch's alone. The others are for what a dependency may draw, and no checkpoint holds them.
+    """
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)

@@ -24,7 +24,6 @@ class Settings:
         checkpoint_seconds: least time between two checkpoints within an epoch, and 0 for one after every step; None is
             half a minute, and ten for a data set of files. An epoch's end is another occasion, once a second at most.
         stop_at_step, deadline: save and stop after that step, or past that ``time.time()``.
-        progress: show Lightning's progress bar.
         devices: of each node, a process for each; every batch of the run is divided among all devices.
         nodes: machines. With more than one, either a launcher (torchrun, srun) starts a process for each device, or
             the command is given once on every node under MASTER_ADDR, MASTER_PORT and NODE_RANK.
@@ -48,7 +47,6 @@ class Settings:
     checkpoint_seconds: Seconds | None = None
     stop_at_step: Whole | None = None
     deadline: Seconds | None = None
-    progress: Switch = False
     devices: Positive = 1
     nodes: Positive = 1
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"

@@ -30,7 +30,6 @@ def sweep(
     *,
     jobs: int = 1,
     dask: str | None = None,
-    on_record: Callable[[Record], None] | None = None,
 ) -> list[Record]:
     """Records of all runs, in the order of the runs; those already recorded are only read.
 
@@ -44,7 +43,6 @@ def sweep(
         settings: how to execute each run.
         jobs: processes on this machine, each with ``settings.threads`` threads.
         dask: address of a scheduler, as ``tcp://host:8786``, instead of processes here.
-        on_record: called for each record as it comes.
 
     Raises:
         UserError: an unknown name, a folder that cannot be written, no scheduler at the address.
@@ -61,8 +59,6 @@ def sweep(
                     continue
                 found[record.run] = record
                 _keep(folder, record)
-                if on_record is not None:
-                    on_record(record)
     return [found[run] for run in dict.fromkeys(runs) if run in found]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.types import _PATH
-from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
 from orthonorm_paper.records.run import Run
@@ -24,7 +23,6 @@ from .settings import Settings
 
 def make_trainer(run: Run, callback: pl.Callback, settings: Settings) -> pl.Trainer:
     """Trainer of a run; in a group of processes, each of them makes one."""
-    bar = [RichProgressBar(refresh_rate=20)] if settings.progress else []
     environment = launcher() if settings.processes > 1 else None
     return pl.Trainer(
         accelerator=settings.torch_device.type,
@@ -34,10 +32,10 @@ def make_trainer(run: Run, callback: pl.Callback, settings: Settings) -> pl.Trai
         plugins=[CheckpointFile(), *([] if environment is None else [environment])],
         precision=run.precision,  # type: ignore[arg-type]  (checked by Run against its own list)
         max_epochs=run.epochs,
-        callbacks=[callback, *bar],
+        callbacks=[callback],
         logger=False,
         enable_checkpointing=False,
-        enable_progress_bar=settings.progress,
+        enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,

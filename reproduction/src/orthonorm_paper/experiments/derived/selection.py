@@ -15,8 +15,8 @@ def select(runs: list[Run], only: list[str]) -> list[Run]:
         UserError: no ``=``, a field that no run has, or nothing left.
 
     Examples:
-        >>> from orthonorm_paper.experiments import demo
-        >>> [run.id for run in select(demo(), ["method=plain", "lr=0.10", "seed=0,1"])]
+        >>> from orthonorm_paper.experiments import experiment
+        >>> [run.id for run in select(experiment("demo").runs(), ["method=plain", "lr=0.10", "seed=0,1"])]
         ['plain-mlp8-b256-lr0.1-s0-b49869eb', 'plain-mlp8-b256-lr0.1-s1-d5ebe319']
     """
     for condition in only:

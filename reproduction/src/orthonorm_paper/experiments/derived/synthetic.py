@@ -22,7 +22,7 @@ SMALL: dict[str, dict[str, Scalar]] = {
 
 
 def synthetic_of(entry: Experiment) -> Experiment:
-    """The experiment on synthetic data: seed 0, two epochs at a constant rate, networks of ``SMALL``.
+    """The experiment on synthetic data: seed 0, two epochs at a constant learning rate, networks of ``SMALL``.
 
     Of ``cost`` the networks keep their size: what they cost is the question, and does not depend on the images.
 

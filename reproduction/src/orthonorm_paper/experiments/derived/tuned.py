@@ -1,23 +1,28 @@
-"""`planned`: the runs of an experiment, each at the rate that another experiment chose on a validation split."""
+"""`planned`: the runs of an experiment, each at the learning rate that another one chose on a validation split."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from orthonorm_paper.exceptions import UserError
 from orthonorm_paper.experiments import Experiment, experiment, select
-from orthonorm_paper.records.chosen_learning_rate import Key, selected, value
+from orthonorm_paper.records.chosen_learning_rate import Key, key_of, selected
 from orthonorm_paper.records.folders import read_folder
 from orthonorm_paper.records.run import Run
 
-# All that decides a result but rate and seed, and what the two experiments may differ in.
-BY = ("dataset", "optimizer", "model", "model_args", "method", "method_args")
+
+class Planned(NamedTuple):
+    """Runs at the chosen learning rates, and methods with their arguments that diverged at every one, so do not run."""
+
+    runs: list[Run]
+    left_out: list[str]
 
 
-def planned(entry: Experiment, results: Path, only: list[str] | None = None, options: Sequence[str] = ()) -> list[Run]:
-    """Runs of an experiment that meet the conditions, at the rates chosen where the experiment asks for that.
+def planned(entry: Experiment, results: Path, only: list[str] | None = None, options: Sequence[str] = ()) -> Planned:
+    """Runs of an experiment that meet the conditions, at the learning rates chosen where the experiment asks for that.
 
     Args:
         entry: the experiment.
@@ -26,31 +31,21 @@ def planned(entry: Experiment, results: Path, only: list[str] | None = None, opt
         options: of the command line, that the command in an error needs too.
 
     Raises:
-        UserError: a condition that leaves nothing, or runs that choose a rate and are missing: it names them.
+        UserError: a condition that leaves nothing, or runs that choose a learning rate and are missing: it names them.
     """
     runs = select(entry.runs(), only or [])
     if not entry.rates_from:
-        return runs
+        return Planned(runs, [])
     rates = _rates(entry, runs, results, _options(only, options))
-    chosen = [run for run in runs if run.lr == rates.get(_key(run))]
+    chosen = [run for run in runs if run.lr == rates.get(key_of(run))]
     if not chosen:
-        words = ", ".join(f"{rate:g}" for rate in sorted(set(rates.values())))
-        raise UserError(f"no run is at a rate that {entry.rates_from} chose ({words}): leave lr out of --only")
-    return chosen
-
-
-def diverged_everywhere(entry: Experiment, results: Path, only: list[str] | None = None) -> list[str]:
-    """Methods with their arguments that diverged at every rate of the experiment that chooses, and so do not run.
-
-    Raises:
-        UserError: as ``planned``.
-    """
-    if not entry.rates_from:
-        return []
-    runs = select(entry.runs(), only or [])
-    rates = _rates(entry, runs, results)
-    without = (run for run in runs if _key(run) not in rates)
-    return list(dict.fromkeys(" ".join([run.method, *(f"{k}={v}" for k, v in run.method_args)]) for run in without))
+        every = ", ".join(f"{rate:g}" for rate in sorted(set(rates.values())))
+        raise UserError(
+            f"no run is at a learning rate that {entry.rates_from} chose ({every}). Leave lr out of --only."
+        )
+    without = (run for run in runs if key_of(run) not in rates)
+    labels = (" ".join([run.method, *(f"{k}={v}" for k, v in run.method_args)]) for run in without)
+    return Planned(chosen, list(dict.fromkeys(labels)))
 
 
 def _options(only: Sequence[str] | None, options: Sequence[str]) -> str:
@@ -60,13 +55,11 @@ def _options(only: Sequence[str] | None, options: Sequence[str]) -> str:
     return "".join(f" {word}" for word in (*kept, *([shlex.join(options)] if options else [])))
 
 
-def _rates(entry: Experiment, runs: list[Run], results: Path, options: str = "") -> dict[Key, float]:
-    keys = {_key(run) for run in runs}
-    wanted = [run for run in experiment(entry.rates_from).runs() if _key(run) in keys]
-    there = set(wanted)
-    records = [record for record in read_folder(results / entry.rates_from) if record.run in there]
+def _rates(entry: Experiment, runs: list[Run], results: Path, options: str) -> dict[Key, float]:
+    keys = {key_of(run) for run in runs}
+    wanted = [run for run in experiment(entry.rates_from).runs() if key_of(run) in keys]
     try:
-        return selected(records, by=BY, runs=wanted)
+        return selected(read_folder(results / entry.rates_from), wanted)
     except UserError as error:
         raise UserError(
             f"{entry.name} takes its learning rates from {entry.rates_from}: {error} "
@@ -75,15 +68,11 @@ def _rates(entry: Experiment, runs: list[Run], results: Path, options: str = "")
 
 
 def count(entry: Experiment, runs: Collection[Run]) -> int:
-    """How many of the runs of an experiment there are once each has its rate.
+    """How many of the runs of an experiment there are once each has its learning rate.
 
     Examples:
         >>> vgg = experiment("vgg")
         >>> count(vgg, vgg.runs()), len(vgg.runs())
         (90, 270)
     """
-    return len({(_key(run), run.seed) for run in runs}) if entry.rates_from else len(runs)
-
-
-def _key(run: Run) -> Key:
-    return tuple(value(run, field) for field in BY)
+    return len({(key_of(run), run.seed) for run in runs}) if entry.rates_from else len(runs)

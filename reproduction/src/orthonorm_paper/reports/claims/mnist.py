@@ -15,7 +15,7 @@ from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete, is_stable
 from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
 
-from .rule import UNDECIDED, Claim, SeedAnswer, Verdict, decide
+from .rule import UNDECIDED, Claim, SeedAnswer, Verdict, decide, less
 
 
 class _MissingCell(Exception):
@@ -89,8 +89,7 @@ def _compare(
 
 def excess(own: Record, other: Record) -> float:
     """Final training loss of one run above another's; two that diverged differ by nothing."""
-    ours, theirs = own.final("train_loss"), other.final("train_loss")
-    return 0.0 if math.isinf(ours) and math.isinf(theirs) else ours - theirs
+    return less(other.final("train_loss"), own.final("train_loss"))
 
 
 def delay(own: Record, other: Record) -> float:
@@ -128,9 +127,7 @@ def _growth(first: float, last: float) -> float:
 
 
 def _log_ratio(above: Record, below: Record) -> float:
-    a, b = above.final("train_loss"), below.final("train_loss")
-    # Where both diverged there is no gap.
-    return 0.0 if math.isinf(a) and math.isinf(b) else math.log(a) - math.log(b)
+    return less(math.log(below.final("train_loss")), math.log(above.final("train_loss")))
 
 
 _KINDS: dict[str, Callable[[Claim, _Table, int], list[SeedAnswer]]] = {

@@ -19,6 +19,8 @@ from typing import Any
 
 from scipy.stats import t as student
 
+from orthonorm_paper.reports.markdown import escape, table
+
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 # Of a one-sided test; and the seeds that a yes or no takes, as many as a comparison.
 LEVEL = 0.05
@@ -49,10 +51,10 @@ class Verdict:
 class SeedAnswer:
     """What one seed says: yes or no, or a difference that is positive where it speaks for the claim.
 
-    None stands for a cell that is missing. An infinite difference is one of which one side diverged.
+    An infinite difference is one of which one side diverged.
     """
 
-    value: bool | float | None
+    value: bool | float
     numbers: str = ""
 
 
@@ -67,9 +69,9 @@ def decide(claim: Claim, given: Iterable[SeedAnswer]) -> Verdict:
         >>> decide({}, [SeedAnswer(False)] * 5).answer
         'does not hold'
     """
-    found = [seed for seed in given if seed.value is not None]
+    found = list(given)
     numbers = "; ".join(seed.numbers for seed in found)
-    values = [seed.value for seed in found if seed.value is not None]
+    values = [seed.value for seed in found]
     if all(isinstance(value, bool) for value in values):
         agree = len(values) >= LEAST_SEEDS and len(set(values)) == 1
         answer = UNDECIDED if not agree else HOLDS if values[0] else FAILS
@@ -78,6 +80,21 @@ def decide(claim: Claim, given: Iterable[SeedAnswer]) -> Verdict:
     answer = HOLDS if sign_flip(differences) <= LEVEL else UNDECIDED
     answer = FAILS if sign_flip([-d for d in differences]) <= LEVEL else answer
     return Verdict(claim, answer, numbers, len(differences), difference_text(differences))
+
+
+def less(a: float, b: float) -> float:
+    """How far the first is below the second; two runs that diverged differ by nothing.
+
+    Examples:
+        >>> less(1.0, 3.0), less(1.0, math.inf), less(math.inf, math.inf)
+        (2.0, inf, 0.0)
+    """
+    return 0.0 if math.isinf(a) and math.isinf(b) else b - a
+
+
+def lower(own: Mapping[int, float], other: Mapping[int, float]) -> Verdict:
+    """Whether the values of one method are below those of another, by the seeds that both have."""
+    return decide({}, [SeedAnswer(less(value, other[seed])) for seed, value in own.items() if seed in other])
 
 
 def missing_line(unrun: Sequence[Verdict], count: int) -> str:
@@ -89,6 +106,14 @@ def missing_line(unrun: Sequence[Verdict], count: int) -> str:
     """
     labels = sorted({label for verdict in unrun for label in verdict.numbers.removeprefix("not run: ").split(", ")})
     return f"{len(unrun)} of {count} claims are undecided, as these were not run: {', '.join(labels)}."
+
+
+def verdict_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], unrun: Sequence[Verdict], count: int
+) -> list[str]:
+    """Table of verdicts with the rule under it, and a line for those, of so many, that no seed could answer."""
+    lines = [*table(columns, rows), "", RULE, ""] if rows else []
+    return [*lines, escape(missing_line(unrun, count))] if unrun else lines[:-1]
 
 
 def sign_flip(differences: Sequence[float]) -> float:

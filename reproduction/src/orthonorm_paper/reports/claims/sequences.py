@@ -46,12 +46,12 @@ QUESTIONS = tuple(
 
 
 def chosen(cells: Sequence[Cell], method: str) -> Cell | None:
-    """The cell of a method at its best rate of those that all its seeds ran; None where every one diverged."""
+    """The cell of a method at its best learning rate of those that all its seeds ran; None where every one diverged."""
     return best(complete(cell for cell in cells if cell.run.method == method), "train_loss")
 
 
 def epoch_seconds(cells: Sequence[Cell], method: str) -> float:
-    """Seconds of a method's fastest epoch at any rate, which other work on the machine has disturbed least."""
+    """Seconds of a method's fastest epoch at any learning rate, which other work on the machine has disturbed least."""
     records = (record for cell in cells if cell.run.method == method for record in cell.records)
     return min(line.seconds for record in records for line in record.epochs if line.seconds is not None)
 
@@ -68,7 +68,8 @@ def judge(question: Question, cells: Sequence[Cell]) -> Verdict:
         return Verdict({}, UNDECIDED, "not every run is recorded")
     if own is None or other is None:
         return Verdict({}, UNDECIDED, "every run of one diverged")
-    if not own.seeds == other.seeds == list(SEEDS[own.run.experiment]):
+    # A variation has the seeds that it was given.
+    if not own.seeds == other.seeds == list(SEEDS.get(own.run.experiment, own.seeds)):
         return Verdict({}, UNDECIDED, "not every run is recorded")
     seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)

@@ -10,10 +10,10 @@ from typing import Any
 from orthonorm_paper.records.cells import DASH
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
-from orthonorm_paper.reports.markdown import escape, table
+from orthonorm_paper.reports.markdown import escape
 from orthonorm_paper.reports.tables.placement import Placed
 
-from .rule import RULE, UNDECIDED, Claim, SeedAnswer, Verdict, decide, missing_line
+from .rule import UNDECIDED, Claim, SeedAnswer, Verdict, decide, less, verdict_table
 
 # The records of one seed in one column, by label.
 Seed = Mapping[str, Record]
@@ -38,9 +38,7 @@ def verdict_lines(placed: Placed) -> list[str]:
     ]
     where = "data set" if placed.layout.by == "dataset" else "network"
     heading = ("claim", where, "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
-    lines = [*table(heading, rows), "", RULE] if rows else []
-    if unrun:
-        lines += [*([""] if lines else []), escape(missing_line(unrun, len(verdicts)))]
+    lines = verdict_table(heading, rows, unrun, len(verdicts))
     note = [
         "",
         "Of several learning rates of a method, the one with the lowest mean final training loss is judged, of those "
@@ -73,28 +71,23 @@ def _texts(errors: Mapping[str, float]) -> str:
     return ", ".join(f"{label} {error:.2f}" for label, error in errors.items())
 
 
-def _less(a: float, b: float) -> float:
-    """How far the first is below the second; two runs that diverged differ by nothing."""
-    return 0.0 if math.isinf(a) and math.isinf(b) else b - a
-
-
 def _below(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     own, others = _errors(claim["methods"], found, field), _errors(claim["than"], found, field)
     text = f"{_texts(own)} against {_texts(others)}"
     if claim.get("expected", True):
-        return SeedAnswer(_less(max(own.values()), min(others.values())), text)
+        return SeedAnswer(less(max(own.values()), min(others.values())), text)
     return SeedAnswer(min(own.values()) >= max(others.values()), text)
 
 
 def _falling(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     errors = _errors(claim["methods"], found, field)
-    return SeedAnswer(min(_less(b, a) for a, b in itertools.pairwise(errors.values())), _texts(errors))
+    return SeedAnswer(min(less(b, a) for a, b in itertools.pairwise(errors.values())), _texts(errors))
 
 
 def _above_best(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     own, others = _errors(claim["methods"], found, field), _errors(claim["than"], found, field)
     text = f"{_texts(own)} against {_texts(others)}"
-    return SeedAnswer(_less(min(others.values()), min(own.values())), text)
+    return SeedAnswer(less(min(others.values()), min(own.values())), text)
 
 
 def _reaches(claim: Claim, found: Seed, field: str) -> SeedAnswer:
@@ -102,7 +95,7 @@ def _reaches(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     answer, texts = True, []
     for label in claim["methods"]:
         record = found[label]
-        epochs = epochs_to(curve(record, field), target)
+        epochs = _epochs(record, field, target)
         answer = answer and epochs <= claim["within"] * record.run.epochs
         texts.append(
             f"{label} after {epochs:.1f} of {record.run.epochs} epochs" if epochs < math.inf else f"{label} never"
@@ -121,7 +114,7 @@ def _faster(claim: Claim, found: Seed, field: str) -> SeedAnswer:
         finals = found[own].final(field), found[other].final(field)
         target = max(filter(math.isfinite, finals), default=math.inf)
         epochs = _epochs(found[own], field, target), _epochs(found[other], field, target)
-        differences.append(_less(*epochs))
+        differences.append(less(*epochs))
         texts.append(f"{own} {epochs[0]:.1f} against {other} {epochs[1]:.1f} epochs (to {target:.2f})")
     return SeedAnswer(min(differences), ", ".join(texts))
 
@@ -130,7 +123,7 @@ def _sooner(claim: Claim, found: Seed, field: str) -> SeedAnswer:
     target = found[claim["methods"][0]].final(field)
     epochs = {label: _epochs(found[label], field, target) for label in claim["methods"]}
     text = ", ".join(f"{label} {number:.1f}" for label, number in epochs.items())
-    differences = [_less(b, a) for a, b in itertools.pairwise(epochs.values())]
+    differences = [less(b, a) for a, b in itertools.pairwise(epochs.values())]
     return SeedAnswer(min(differences), f"{text} epochs (to {target:.2f})")
 
 

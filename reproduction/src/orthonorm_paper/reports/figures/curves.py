@@ -70,7 +70,7 @@ def draw_error(axis: Axes, cell: Cell, field: str, colour: str, label: str | Non
 
 
 def _lines(placed: Placed, key: str) -> Iterator[tuple[str, str, Cell]]:
-    """The cell that stands for each method; all of its cells where every rate diverged."""
+    """The cell that stands for each method; all of its cells where every learning rate diverged."""
     for index, row in enumerate(placed.rows):
         found, chosen = placed.cells(key, row), placed.chosen(key, row)
         title = placed.row_title(row)

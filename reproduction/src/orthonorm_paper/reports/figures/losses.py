@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from orthonorm_paper.records.cells import Cell, best, cells
 from orthonorm_paper.records.files import DIVERGED, Record
+from orthonorm_paper.records.stability import complete
 from orthonorm_paper.reports.markdown import belonging, budget, heading
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 
@@ -57,24 +58,27 @@ def draw_legend(axis: Axes, size: float) -> None:
         text.set_parse_math(False)
 
 
-def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any]) -> None:
-    """Mean training loss of a cell over its seeds, their range shaded; a cross where one diverged."""
+def draw_loss(axis: Axes, cell: Cell, label: str, style: Mapping[str, Any], unit: int | float = 1) -> None:
+    """Mean training loss of a cell over its seeds, their range shaded; a cross where one diverged.
+
+    ``unit`` is the length of an epoch on the axis.
+    """
     curves = [curve(record, "train_loss") for record in cell.records]
     length = max(map(len, curves))
     rows = [[own[i] for own in curves if i < len(own)] for i in range(length)]
-    epochs = list(range(1, length + 1))
+    epochs = [unit * number for number in range(1, length + 1)]
     (line,) = axis.plot(epochs, [statistics.fmean(row) for row in rows], label=label, linewidth=1.2, **style)
     if len(curves) > 1 and length:
         low, high = [min(row) for row in rows], [max(row) for row in rows]
         axis.fill_between(epochs, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     for record, own in zip(cell.records, curves, strict=True):
         if record.outcome == DIVERGED:
-            end = (len(own), own[-1]) if own else (0, 1.0)
+            end = (unit * len(own), own[-1]) if own else (0, 1.0)
             axis.plot(*end, marker="x", color=line.get_color(), markersize=5, linestyle="none")
 
 
 def draw_omdsm(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Draw each figure of the MNIST comparison that has records: rate by rate, then the best."""
+    """Draw each figure of the MNIST comparison that has records: one learning rate after the other, then the best."""
     numbers = paper_numbers()["omdsm"]
     paths: list[Path] = []
     for figure in numbers["figures"]:
@@ -89,7 +93,7 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
     methods = numbers["panels"]
     titles = [f"({letter}) {method}" for letter, method in zip("abc", methods, strict=True)]
     drawn, axes = panels([*titles, "(d) best of each method"], foot)
-    plain = best((cell for cell in groups if cell.run.method == "plain"), "train_loss")
+    plain = _best_of(groups, "plain")
     for axis, method in zip(axes, methods, strict=False):
         for index, rate in enumerate(numbers["rates"]):
             for cell in groups:
@@ -99,7 +103,7 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
             style = {"color": "black", "linestyle": "--"}
             draw_loss(axis, plain, f"plain, {plain.run.lr:g}", style)
     for index, method in enumerate(numbers["methods"]):
-        top = best((cell for cell in groups if cell.run.method == method), "train_loss")
+        top = _best_of(groups, method)
         if top is not None:
             draw_loss(axes[-1], top, f"{method}, {top.run.lr:g}", _style(index))
     for axis in axes:
@@ -107,6 +111,10 @@ def _draw_one(groups: Sequence[Cell], numbers: Mapping[str, Any], foot: str, ste
         if axis.get_legend_handles_labels()[0]:
             draw_legend(axis, 5.5)
     return save_figure(drawn, stem)
+
+
+def _best_of(groups: Sequence[Cell], method: str) -> Cell | None:
+    return best(complete(cell for cell in groups if cell.run.method == method), "train_loss")
 
 
 def _style(index: int) -> dict[str, str]:

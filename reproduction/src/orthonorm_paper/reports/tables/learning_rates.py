@@ -1,4 +1,4 @@
-"""Table of an experiment that chooses rates: validation error at every rate, and the rate chosen."""
+"""Table of an experiment that chooses learning rates: validation error at every one, and the one chosen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from orthonorm_paper.reports.markdown import budget, escape, table
 from .background import background
 from .layouts import SYNTHETIC, VARIANTS, Layout, label_of
 
-# Everything but rate and seed that the experiments vary.
-BY = ("dataset", "optimizer", "model", "model_args", "method", "method_args")
-
 
 def rates_text(name: str, layout: Layout, variant: str, records: Sequence[Record]) -> str:
-    """Markdown of the rates tried, a table for each data set and optimizer."""
+    """Markdown of the learning rates tried, a table for each data set and optimizer."""
     synthetic = variant == SYNTHETIC
-    groups = candidates(records, BY)
+    groups = candidates(records)
     lines = [
         f"# {name}: {layout.title}{VARIANTS[variant]}",
         "",

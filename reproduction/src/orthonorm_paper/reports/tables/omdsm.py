@@ -9,8 +9,9 @@ from orthonorm_paper.records.cells import DASH, Cell, best, cells
 from orthonorm_paper.records.counting import counted
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.stability import complete
+from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.claims.mnist import judge
-from orthonorm_paper.reports.claims.rule import RULE, missing_line
+from orthonorm_paper.reports.claims.rule import verdict_table
 from orthonorm_paper.reports.markdown import belonging, budget, circumstances, escape, heading, table
 from orthonorm_paper.reports.paper_numbers import paper_numbers
 
@@ -26,7 +27,7 @@ def omdsm_text(records: Sequence[Record]) -> str:
     """
     numbers = paper_numbers()["omdsm"]
     name = records[0].run.experiment
-    mark = _SYNTHETIC if name.endswith("-synthetic") else ""
+    mark = _SYNTHETIC if base_name(name).endswith("-synthetic") else ""
     shown = [(figure, belonging(records, figure)) for figure in numbers["figures"]]
     absent = [heading(figure) for figure, chosen in shown if not chosen]
     told = [f"Not run, {DASH}: {'; '.join(absent)}"] if absent else []
@@ -96,7 +97,7 @@ def _best_row(method: str, groups: Sequence[Cell], numbers: Mapping[str, Any]) -
         if c.diverged
     )  # fmt: skip
     run = f"{len(own)} of {len(numbers['rates'])}"
-    # A rate with fewer seeds than another is no candidate.
+    # A learning rate with fewer seeds than another is no candidate.
     top = best(complete(own), "train_loss")
     if top is None:
         word = "diverged" if diverged else "not finite"
@@ -128,10 +129,7 @@ def _verdicts(records: Sequence[Record], figure: Mapping[str, Any], numbers: Map
     ]
     unrun = [verdict for verdict in verdicts if not verdict.seeds]
     columns = ("claim", "verdict", "seeds", "mean difference (95% interval)", "numbers, by seed")
-    lines = [*table(columns, rows), "", RULE] if rows else []
-    if unrun:
-        lines += ["", missing_line(unrun, len(verdicts))]
-    return lines
+    return verdict_table(columns, rows, unrun, len(verdicts))
 
 
 def _forms(claim: Mapping[str, Any], there: Collection[str]) -> list[Mapping[str, Any]]:

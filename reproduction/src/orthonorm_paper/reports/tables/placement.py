@@ -46,7 +46,7 @@ class Placed:
         return f"{title} (synthetic)" if self.variant == SYNTHETIC else title
 
     def cells(self, key: str, row: Row) -> list[Cell]:
-        """Cells of a place by rising rate: more than one where several rates were run."""
+        """Cells of a place by rising learning rate: more than one where several were run."""
         here = [r for r in self.columns.get(key, ()) if belongs(self.layout, row, r.run)]
         return sorted(cells(here), key=lambda cell: (cell.run.lr, cell.run.id))
 

@@ -83,7 +83,7 @@ def _headings(placed: Placed) -> Iterator[str]:
 
 
 def _lines(placed: Placed, row: Row) -> list[tuple[str, ...]]:
-    """Lines of a row: one, or as many as a column has rates."""
+    """Lines of a row: one, or as many as a column has learning rates."""
     found = {key: placed.cells(key, row) for key in placed.columns}
     count = max(1, *(len(group) for group in found.values())) if found else 1
     return [

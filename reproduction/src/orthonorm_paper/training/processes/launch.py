@@ -50,7 +50,7 @@ def launch(work: Work, tasks: Sequence[Any], settings: Settings) -> Iterator[Rec
 
     Raises:
         ProcessDied: a process was killed or failed.
-        UserError: what a process was told; several nodes without the variables that say where they are.
+        UserError: what a process reported; several nodes without the variables that say where they are.
     """
     places = _places(settings)
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def _member(local: int, work: Work, tasks: list[Any], places: list[dict[str, str
 
 
 def _complaint(results: Path, local: int) -> Path:
-    """Where a process leaves what a user is to be told."""
+    """Where a process leaves what it reports to the user."""
     return results.with_suffix(f".{local}")
 
 

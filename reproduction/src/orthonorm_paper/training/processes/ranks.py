@@ -41,7 +41,7 @@ def world() -> int:
 
 
 def launcher() -> ClusterEnvironment | None:
-    """What tells a process its place: torchrun's variables (which ``launch`` sets too) or Slurm's; None by itself."""
+    """Where a process belongs, by torchrun's variables (which ``launch`` sets too) or by Slurm's; None by itself."""
     from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
     from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 

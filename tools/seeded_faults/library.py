@@ -389,6 +389,27 @@ LIBRARY: tuple[Fault, ...] = (
         "tests/parametrizations/test_without_values.py::test_what_was_never_filled_is_refused[None-forward]",
     ),
     Fault(
+        "a thread lowers the precision in which another computes",
+        "orthonorm.functional._matmul_precision:_Raised.end",
+        "not self._users",
+        "True",
+        "tests/functional/test_matmul_precision.py::test_two_threads_that_overlap_are_exact_and_leave_the_users_settings[medium-transform]",
+    ),
+    Fault(
+        "the padding row is made orthonormal",
+        "orthonorm.parametrizations:build",
+        "padding_row(module, name)",
+        "None",
+        "tests/parametrizations/test_initial_values.py::test_a_padding_row_stays_what_it_is[orthogonal_weight_norm-Embedding]",
+    ),
+    Fault(
+        "the plan shards what shard_ leaves",
+        "orthonorm.distributed._plan:_weights_in_exchange",
+        "setup == 'divide'",
+        "True",
+        "tests/distributed/test_plan.py::test_a_plan_takes_a_shared_weight_once_and_only_if_all_its_layers_can_be_sharded",
+    ),
+    Fault(
         "the stacks of experts are one block",
         "orthonorm.convert:_experts",
         "2",

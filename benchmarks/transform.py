@@ -18,7 +18,7 @@ from .timing import interleaved_medians, machine, product_rate
 
 __all__ = ["SHAPES", "bench_peers", "bench_transform", "products_and_roots", "spectrum_matrix"]
 
-# Rows, their length, and rows a group.
+# Rows, their length, and rows per group.
 SHAPES = {
     "VGG conv 6": (512, 4608, 64),
     "VGG conv 3": (256, 1152, 64),

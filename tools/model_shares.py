@@ -25,7 +25,7 @@ from model_list import Case, cases
 REASONS = {
     "output layer": "output layer",
     "depthwise": "depthwise convolutions",
-    "fewer than 3": "fewer than 3 inputs a row",
+    "fewer than 3": "fewer than 3 inputs per row",
     "recurrent": "recurrent weights",
     "embedding": "embeddings",
 }

@@ -24,7 +24,7 @@ orthogonal is rounded down, and what is left plain up. *weights* is the number o
 is left has one of these reasons.
 
 - *output layer*: what the model names (`get_classifier`, `get_output_embeddings`), or the last layer as registered.
-- *depthwise convolutions* and layers of *fewer than 3 inputs a row*, which have nothing to gain.
+- *depthwise convolutions* and layers of *fewer than 3 inputs per row*, which have nothing to gain.
 - *recurrent weights* and *embeddings*, which a filter can choose:
   `on.orthogonalize_(model, filter_fn=lambda module, name: isinstance(module, torch.nn.LSTM))`.
 - *other parameters*, which belong to no layer type that the conversion knows: position embeddings, class tokens.

@@ -67,7 +67,7 @@ def test_case_02_square_and_narrow_layers_get_legal_groups():
     square = on.OrthogonalLinear(16, 16, center=True)
     assert map_of(square).sizes == (8, 8)
     assert error_of_rows(filters(square), (8, 8)) < 2e-6
-    grouped = on.OrthogonalConv2d(4, 64, 3, groups=4)  # 16 rows a group in 9 dimensions
+    grouped = on.OrthogonalConv2d(4, 64, 3, groups=4)  # 16 rows per group in 9 dimensions
     assert error_of_rows(filters(grouped), (8,) * 8) < 2e-6
     for layer in (square, grouped):
         size = map_of(layer).limit + 1

@@ -129,7 +129,7 @@ WRONG: list[Any] = [
         folder_of_weights, [], "must be a file of weights; got a folder. Give a file in it, .safeten", id="folder"
     ),
     pytest.param(folder_of_weights, [], "or .pt; it holds model.pt.", id="folder's cure"),
-    pytest.param(empty_folder, [], "it holds none of weights by its name.", id="empty folder"),
+    pytest.param(empty_folder, [], "it contains no file with one of these endings.", id="empty folder"),
     pytest.param(text, [], "cannot be read as weights (UnpicklingError). Expected a .safetensors file", id="text"),
     pytest.param(cut, [], "is not a whole .safetensors file", id="cut"),
     pytest.param(whole, [], ".Whole to be read, and so holds more than weights", id="pickle"),

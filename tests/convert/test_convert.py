@@ -66,6 +66,20 @@ def state(model: nn.Module) -> dict[str, Any]:
     }
 
 
+def test_the_default_filter_leaves_out_what_is_orthogonal_already():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    on.orthogonal_weight_norm(model[0])
+    usual = on.default_filter(model)
+    on.orthogonalize_(model, filter_fn=lambda module, name: usual(module, name))
+    assert list(on.orthogonality_error(model)) == ["0.weight", "1.weight"]
+
+
+@pytest.mark.usefixtures("unenforced")
+def test_the_default_filter_is_of_a_module():
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module; got str"):
+        on.default_filter("model")  # type: ignore[arg-type]
+
+
 def test_the_default_filter_leaves_out_depthwise_small_and_the_classifier():
     model = Convolutional()
     assert on.orthogonalize_(model) is model
@@ -267,7 +281,14 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
         64,
         None,
         TypeError,
-        r"must be an OrthogonalConfig; got int\. Write OrthogonalConfig\(group_size=64\)",
+        r"must be an OrthogonalConfig; got int\. Write OrthogonalConfig\(\)",
+    ),
+    "the class": (
+        mlp(),
+        on.OLMConfig,
+        None,
+        TypeError,
+        r"must be an OrthogonalConfig; got the class OLMConfig\. Write",
     ),
     "not a filter": (mlp(), None, "conv", TypeError, r"filter_fn must be a function .*; got 'conv'"),
     "filter of one": (
@@ -449,8 +470,12 @@ CONFIGS = {
     "scale zero": ({"scale": 0.0}, ValueError, r"scale must be .* a positive number; got 0\.0"),
     "scale true": ({"scale": True}, TypeError, r"scale must be .*; got True\. Write scale='learned'"),
     "initial unknown": ({"initial": "zero"}, ValueError, r"initial must be .*; got 'zero'"),
-    "columns in groups": ({"tall": "columns", "group_size": 8}, ValueError, r"group_size must be None .*; got 8"),
-    "centred columns": ({"tall": "columns", "center": True}, ValueError, r"center must be False"),
+    "columns in groups": (
+        {"tall": "columns", "group_size": 8},
+        ValueError,
+        r"group_size must be None .*; got group_size=8 ",
+    ),
+    "centred columns": ({"tall": "columns", "center": True}, ValueError, r"center False .*center=True\."),
     "scale infinite": ({"scale": float("inf")}, ValueError, r"a positive number; got inf"),
     "blocks of zero": ({"blocks": 0}, ValueError, r"blocks, as a number, must be at least 1, or None .*; got 0"),
     "blocks negative": ({"blocks": (4, -4)}, ValueError, r"sizes of blocks must be positive .*; got \(4, -4\)"),

@@ -372,3 +372,12 @@ def test_blocks_of_q_k_and_v_are_orthonormal_each():
     on.orthogonalize_(model, on.OLMConfig(group_size=9, center=False))
     for block in model[0].qkv.weight.detach().chunk(3):
         assert error_of_rows(block, (6, 6)) < 1e-5
+
+
+def test_a_plan_says_that_a_shared_tensor_is_orthogonal_elsewhere():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    model[1].weight = model[0].weight
+    on.orthogonal_weight_norm(model[0])
+    assert [row.why for row in on.conversion_plan(model).left if row.name == "1.weight"] == [
+        "shares its tensor with 0.weight, which is orthogonal already; tied to 0.weight"
+    ]

@@ -292,6 +292,16 @@ def test_wrong_files(write: Callable[[Path], Path], exception: type[Exception], 
     assert not Trap.ran
 
 
+@pytest.mark.usefixtures("unenforced")
+def test_a_module_is_no_file_and_a_file_no_module():
+    with pytest.raises(TypeError, match=r"must be that of a file; got Linear\. For a module call orthonorm\.inspect"):
+        on.inspect_file(nn.Linear(4, 4))  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"must be a torch\.nn\.Module; got str\. For a file call orthonorm\.inspect_file"
+    ):
+        on.inspect("model.pt")  # type: ignore[arg-type]
+
+
 def test_a_tensor_without_rows_gets_no_row(tmp_path: Path):
     torch.save({"none.weight": torch.zeros(0, 5), "w": torch.randn(4, 9)}, tmp_path / "model.pt")
     assert [row.weight for row in on.inspect_file(tmp_path / "model.pt").layers] == ["w"]

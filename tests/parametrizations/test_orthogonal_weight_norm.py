@@ -579,7 +579,7 @@ def test_a_tensor_of_more_than_two_dimensions_has_its_first_for_rows():
     assert error_of_rows(weight(layer).detach().flatten(1), (5,)) < 2e-6
 
 
-def norm(module: Any = None, name: str = "weight", **options: Any) -> Callable[[], Any]:
+def norm(module: Any = None, name: Any = "weight", **options: Any) -> Callable[[], Any]:
     return lambda: on.orthogonal_weight_norm(nn.Linear(8, 8) if module is None else module, name, **options)
 
 
@@ -598,8 +598,17 @@ def assign(value: Any) -> Callable[[], Any]:
 
 WRONG = {
     "not a module": (norm("layer"), TypeError, r"module must be a torch\.nn\.Module; got str"),
-    "no such parameter": (norm(name="kernel"), ValueError, r"has no parameter 'kernel'; its .* are: weight, bias"),
-    "no parameter at all": (norm(nn.ReLU()), ValueError, r"ReLU has no parameter 'weight'; its parameters are: none"),
+    "no such parameter": (norm(name="kernel"), ValueError, r"'kernel' of its own; it has weight, bias\. Pass one"),
+    "a slip": (norm(name="weigth"), ValueError, r"no parameter 'weigth' .*Did you mean 'weight'\?"),
+    "no name": (norm(name=None), TypeError, r"name must be the name of a parameter, as 'weight'; got None"),
+    "of a submodule": (
+        norm(nn.Sequential(nn.Linear(4, 4)), "0.weight"),
+        ValueError,
+        r"'0\.weight' of its own; it has none\. Pass its submodule: .*\(module\.0, 'weight'\)",
+    ),
+    "a model": (norm(nn.Sequential(nn.Linear(4, 4))), ValueError, r"it has none\. Call orthogonalize_\(model\)"),
+    "a buffer": (norm(nn.BatchNorm1d(4), "running_mean"), ValueError, r"This is a buffer: make it a torch\.nn\.Param"),
+    "no parameter at all": (norm(nn.ReLU()), ValueError, r"ReLU has no parameter 'weight' .*none\. Leave this"),
     "a bias": (norm(name="bias"), ValueError, r"at least 2 dimensions, rows and their entries; got the shape \(8,\)"),
     "complex": (norm(nn.Linear(8, 8, dtype=torch.complex64)), TypeError, r"complex \(torch\.complex64\).*two real"),
     "lazy": (norm(nn.LazyLinear(8)), ValueError, r"no shape yet \(a lazy module\)\. Run one batch"),
@@ -640,9 +649,13 @@ WRONG = {
     "columns in groups": (
         norm(tall="columns", group_size=4),
         ValueError,
-        r"None with tall='columns'.*; got 4\. Pass gr",
+        r"None and center False with tall='columns'.*; got group_size=4 .*Pass gr",
     ),
-    "centred columns": (norm(tall="columns", center=True), ValueError, r"center must be False with tall='columns'"),
+    "centred columns": (
+        norm(tall="columns", center=True),
+        ValueError,
+        r"center False with tall='columns'.*center=True\.",
+    ),
     "columns of unequal blocks": (
         norm(nn.Linear(4, 16), tall="columns", blocks=(8, 4, 4)),
         ValueError,
@@ -695,7 +708,7 @@ def test_a_weight_that_is_not_finite_is_converted_with_a_warning_that_names_it()
 
 
 def test_parameters_that_are_none_are_not_offered():
-    with pytest.raises(ValueError, match=r"no parameter 'bias'; its parameters are: weight\."):
+    with pytest.raises(ValueError, match=r"no parameter 'bias' of its own; it has weight\."):
         on.orthogonal_weight_norm(nn.Linear(8, 4, bias=False), "bias")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from orthonorm.functional._rows import as_rows
+from orthonorm.parametrizations._orthogonal_weights import orthogonal_weights
 from orthonorm.parametrizations._row_layout import row_layout
 
 from ._layer_rules import is_taken_by_default, why_type_is_left
@@ -45,7 +46,7 @@ def reasons_to_leave(model: nn.Module) -> Callable[[nn.Module], str | None]:
             return "depthwise convolution"
         d = row_length(module, "weight")
         # What has no weight of its own is refused by name, with the cure.
-        return None if d is None or d >= 3 else "fewer than 3 inputs a row"
+        return None if d is None or d >= 3 else "fewer than 3 inputs per row"
 
     return reason
 
@@ -54,7 +55,8 @@ def default_filter(model: nn.Module) -> Filter:
     """Return the filter that `orthogonalize_` uses by default: each layer except those with nothing to gain.
 
     It takes every Linear, convolution and attention projection. Left out are the output layer (`conversion_plan` shows
-    which one, and how it is known), depthwise convolutions and layers of fewer than 3 inputs a row. Recurrent and
+    which one, and how it is known), depthwise convolutions, layers of fewer than 3 inputs per row, and those that were
+    orthogonal when it was made. Recurrent and
     embedding layers are taken only when a filter chooses them, because an orthogonal gate or table changes what the
     model can represent. A filter replaces this one: write `lambda m, name: usual(m, name) or isinstance(m, nn.GRU)`
     to take a recurrent layer as well.
@@ -65,6 +67,9 @@ def default_filter(model: nn.Module) -> Filter:
     Returns:
         A function of a module and its fully qualified name: True where `orthogonalize_` converts the module.
 
+    Raises:
+        TypeError: if `model` is not a module.
+
     Examples:
         >>> from torch import nn
         >>> import orthonorm as on
@@ -73,5 +78,8 @@ def default_filter(model: nn.Module) -> Filter:
         >>> [name for name, module in model.named_modules() if usual(module, name) and name != "0"]
         ['1']
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     reason = reasons_to_leave(model)
-    return lambda module, _: reason(module) is None
+    orthogonal = {id(module) for _, module, _, _ in orthogonal_weights(model)}
+    return lambda module, _: id(module) not in orthogonal and reason(module) is None

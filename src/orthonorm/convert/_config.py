@@ -25,14 +25,14 @@ class OrthogonalConfig(Options):
     Recurrent weights `weight_hh` are uncentred and have one group a gate, whatever `group_size` and `center` are.
 
     Args:
-        group_size: rows a group *at most*: it is cut to each layer's limit. None for the limit itself.
+        group_size: rows per group *at most*: it is cut to each layer's limit. None for the limit itself.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         tall: what a weight of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`,
             orthonormal columns (`group_size` is None then and `center` False).
-        scale: None; `"learned"` for a learned factor a row that starts at 1; `"row_norms"` for one that starts at the
-            row norms of the weight that was there, for pretrained weights; or a fixed positive number. The weight moves
-            as fast as the factor is large: a step of Adam changes it by about `scale * lr / |V|`.
+        scale: None; `"learned"` for a learned factor per row that starts at 1; `"row_norms"` for one that starts at the
+            row norms of the weight that was there, for pretrained weights; or a fixed positive number. A step of
+            Adam changes an entry by about `scale * lr / |V|`.
         initial: what V starts as: `"orthonormal"` for a multiple of the orthonormal matrix, of the norm of the weight
             that was there; `"weight"` for that weight itself, as in the paper's experiments.
         blocks: number of equal blocks of rows, or their sizes, that groups must not straddle (the q, k and v of a fused

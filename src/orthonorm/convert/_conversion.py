@@ -89,7 +89,7 @@ def orthogonalize_(
 
     Args:
         model: any module.
-        config: how; the default is one group for each layer's limit, without scale.
+        config: the options; by default each weight has as few groups as possible, and no scale.
         filter_fn: `(module, name) -> bool`, which layers; `name` is the fully qualified name of the module. None for
             the choice above. Frozen weights (`requires_grad=False`) are left as they are whatever it says; call
             `orthogonal_weight_norm(layer)` to convert one on purpose.
@@ -134,9 +134,8 @@ def _decide(
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     config = OrthogonalConfig() if config is None else config
     if not isinstance(config, OrthogonalConfig):
-        raise TypeError(
-            f"config must be an OrthogonalConfig; got {type(config).__name__}. Write OrthogonalConfig(group_size=64)."
-        )
+        got = f"the class {config.__name__}" if isinstance(config, type) else type(config).__name__
+        raise TypeError(f"config must be an OrthogonalConfig; got {got}. Write OrthogonalConfig(), with its brackets.")
     if filter_fn is not None:
         _check_filter(filter_fn)
     return decide(model, config, filter_fn, exclude)

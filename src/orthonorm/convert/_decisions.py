@@ -223,7 +223,8 @@ def _settle_shared_tensors(steps: list[Step], default: bool) -> None:
 def _follow(step: Step, plain: Step, default: bool) -> None:
     """Leave a weight as it is, or refuse it, for another user of its tensor that is not converted."""
     if default or plain.why.startswith("excluded"):
-        step.leave(f"shares its tensor with {plain.key}, which is left")
+        state = ORTHOGONAL_ALREADY if plain.orthogonal else "left"
+        step.leave(f"shares its tensor with {plain.key}, which is {state}")
         return
     step.refuse(
         ValueError(

@@ -88,7 +88,7 @@ class ConversionPlan:
         return tuple(weight for weight in self.weights if weight.decision == decision)
 
     def __str__(self) -> str:
-        """Return the table, one row a weight, and the totals below it."""
+        """Return the table, one row per weight, and the totals below it."""
         heading = ("weight", "layer", "shape", "decision", "groups", "Mflop a step", "why")
         rows = [
             (w.name, w.layer, " x ".join(map(str, w.shape)), w.decision, w.groups, _million(w.operations), w.why)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +25,19 @@ def read_file(path: str | Path) -> Contents:
     """Return what a `.safetensors` file or a state_dict saved by `torch.save` holds.
 
     Raises:
+        TypeError: if `path` is no path.
         FileNotFoundError: if there is no such file.
         ValueError: if the file is not of these kinds.
         ImportError: if the file is `.safetensors` and that package is missing.
     """
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be that of a file; got {type(path).__name__}. For a module call orthonorm.inspect.")
     path = Path(path)
     if path.is_dir():
         names = sorted(
             found.name for found in path.iterdir() if found.suffix in {".safetensors", ".pt", ".pth", ".ckpt"}
         )
-        inside = f"it holds {', '.join(names[:3])}" if names else "it holds none of weights by its name"
+        inside = f"it holds {', '.join(names[:3])}" if names else "it contains no file with one of these endings"
         raise FileNotFoundError(
             f"{path} must be a file of weights; got a folder. Give a file in it, .safetensors or .pt; {inside}."
         )

@@ -66,6 +66,7 @@ def inspect_file(
         The reports, which print as a table.
 
     Raises:
+        TypeError: if `path` is no path.
         FileNotFoundError: if there is no such file.
         ValueError: if the file holds no tensor to look at, or is not of these kinds; if a learned scale, or what the
             file remembers, does not fit V.
@@ -112,7 +113,7 @@ def _notes(rows: list[_Row], config: OrthogonalConfig, free: bool) -> list[str]:
 
 def _assumed(config: OrthogonalConfig) -> str:
     """Return what is taken for granted about how the model was converted, in words."""
-    most = "as many rows a group as each weight allows" if config.group_size is None else f"{config.group_size} rows"
+    most = "as many rows per group as each weight allows" if config.group_size is None else f"{config.group_size} rows"
     words = [most if config.group_size is None else f"at most {most} a group", config.grouping]
     words += ["centred" if config.center else "not centred"]
     words += [] if config.blocks is None else [f"blocks {config.blocks}"]

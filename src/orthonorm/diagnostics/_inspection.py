@@ -124,7 +124,7 @@ class Inspection:
     note: str = ""
 
     def __str__(self) -> str:
-        """Return the table, one row a weight, what its columns mean, and the note below it."""
+        """Return the table, one row per weight, what its columns mean, and the note below it."""
         below = [_LEGEND, *([self.note] if self.note else [])]
         return "\n".join([*text_table(_HEADINGS, [*map(_cells, self.layers)]), *below])
 

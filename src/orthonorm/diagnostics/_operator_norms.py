@@ -60,7 +60,8 @@ def operator_norms(
         iterations: steps of the power iteration.
 
     Returns:
-        One entry a layer, in the order of the model; of a layer that runs several times for the size of its first run.
+        One entry per layer, in the order of the model. A layer that runs several times is measured at the size of its
+        first run.
 
     Raises:
         TypeError: if `model` is not a module.

@@ -31,13 +31,9 @@ def check_tall(tall: str, *, group_size: int | None, center: bool) -> None:
         )
     if tall == "groups":
         return
-    if group_size is not None:
+    if group_size is not None or center:
         raise ValueError(
-            f"group_size must be None with tall='columns', which takes a tall weight as one matrix; got {group_size}. "
-            "Pass group_size=None or tall='groups'."
-        )
-    if center:
-        raise ValueError(
-            "center must be False with tall='columns', since centred rows would not leave the columns orthonormal; got "
-            "True. Pass center=False or tall='groups'."
+            "group_size must be None and center False with tall='columns', which takes a tall weight as one matrix and "
+            f"whose columns centring would disturb; got group_size={group_size} and center={center}. Pass "
+            "group_size=None and center=False (OLMConfig sets both), or tall='groups'."
         )

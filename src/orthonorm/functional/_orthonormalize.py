@@ -34,7 +34,7 @@ def orthonormalize(
 
     Args:
         V: one or more matrices, of a real floating dtype.
-        group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
+        group_size: rows per group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         tall: what a matrix of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`, one

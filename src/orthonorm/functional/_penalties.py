@@ -16,7 +16,7 @@ def soft_orthogonality(W: Float[Tensor, "*batch n d"], *, group_size: int | None
 
     Args:
         W: any real floating dtype. Flatten a convolution kernel first, `weight.flatten(1)`.
-        group_size: at most this many rows a group, or `None`, as in `StiefelSGD`.
+        group_size: at most this many rows per group, or `None`, as in `StiefelSGD`.
 
     Returns:
         One number a matrix, zero exactly for what `StiefelSGD` would keep.
@@ -51,7 +51,7 @@ def double_soft_orthogonality(
 
     Args:
         W: any real floating dtype.
-        group_size: at most this many rows a group, or `None`.
+        group_size: at most this many rows per group, or `None`.
 
     Returns:
         One number a matrix.

@@ -53,7 +53,7 @@ class Landing(MomentumOptimizer):
         weight_decay: for groups with `manifold=False` only, where the whole step is that of `torch.optim.SGD`.
         attraction: `lambda`, above 0.
         eps: the largest distance `|W W^T - I|_F` of a group from the manifold, from 0.001 to below 1.
-        group_size: at most this many rows a group, or `None`.
+        group_size: at most this many rows per group, or `None`.
         manifold: whether the weights of a group live near the manifold.
         stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 

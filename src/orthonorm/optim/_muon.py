@@ -51,7 +51,7 @@ class StiefelMuon(MomentumOptimizer):
         weight_decay: for groups with `manifold=False` only, where the whole step is that of `torch.optim.SGD`.
         retraction: `"qr"`, `"polar"` or `"cayley"`.
         tolerance: how far from the steepest a direction may be, as a share of its slope; from 0.001 to 1.
-        group_size: at most this many rows a group, or `None`.
+        group_size: at most this many rows per group, or `None`.
         manifold: whether the weights of a group live on the manifold.
         stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 

@@ -66,7 +66,7 @@ class StiefelSGD(MomentumOptimizer):
             `torch.optim.SGD`. On the manifold the norm of a weight is constant.
         metric: `"euclidean"`, `"canonical"` or `None`.
         retraction: `"qr"`, `"polar"` or `"cayley"`.
-        group_size: at most this many rows a group, or `None`.
+        group_size: at most this many rows per group, or `None`.
         manifold: whether the weights of a group live on the manifold.
         stacked: whether each weight of a group is a stack `(E, n, d)` of matrices, such as the experts of a mixture.
 

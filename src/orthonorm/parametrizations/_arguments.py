@@ -99,10 +99,8 @@ def check_center(center: bool) -> None:
 
 def check_scale(scale: object) -> None:
     """Raise a TypeError or ValueError for a `scale` that no weight could have."""
-    rule = (
-        "scale must be None, 'learned' (a factor a row that starts at 1), 'row_norms' (learned, and starts at the row "
-    )
-    rule += f"norms of the weight that was there) or a positive number; got {scale!r}."
+    rule = "scale must be None, 'learned' (a factor per row, initially 1), 'row_norms' (learned, initially row norms)"
+    rule += f" or a positive number; got {scale!r}."
     if isinstance(scale, bool):
         raise TypeError(f"{rule} Write {'scale=' + repr('learned') if scale else 'scale=None'}.")
     if isinstance(scale, str):
@@ -110,7 +108,7 @@ def check_scale(scale: object) -> None:
             raise ValueError(f"{rule} Write scale='learned'.")
     elif scale is not None:
         if not isinstance(scale, int | float):
-            raise TypeError(f"{rule} Write scale=None for no scale.")
+            raise TypeError(f"{rule} Write a tensor as float(scale), and no scale as None.")
         if not 0 < scale < float("inf"):
             raise ValueError(f"{rule} Write scale=None for no scale.")
 

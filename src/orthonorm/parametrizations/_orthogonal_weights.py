@@ -1,6 +1,7 @@
 """The orthogonal weights of a model, and the unconstrained parameter that each is computed from."""
 
 from collections.abc import Iterator
+from os import PathLike
 from typing import Any
 
 from torch import nn
@@ -17,7 +18,8 @@ def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, 
         TypeError: if `model` is not a module.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
+        cure = " For a file call orthonorm.inspect_file." if isinstance(model, str | PathLike) else ""
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.{cure}")
     for fqn, module in model.named_modules():
         # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
         own: Any = module._modules.get("parametrizations") or {}

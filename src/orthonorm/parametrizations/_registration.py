@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from orthonorm._nearest_name import nearest_name
 from orthonorm.functional._option_types import Grouping, MethodName, Precision, Tall
 
 from ._arguments import check_table, refuse_rewritten, refuse_unsaid_stack
@@ -54,13 +55,16 @@ def orthogonal_weight_norm(
     $$W = g \odot \Sigma^{-1/2} V, \quad \Sigma = V V^T, \qquad W W^T = I \text{ in each group of rows, before } g$$
 
     The parameter stays the same object, now as the unconstrained V, so an optimizer that holds it goes on with it. The
-    layer starts as the orthonormal matrix nearest to the weight that was there, and takes its scale from the options
-    whenever it starts: at conversion, `layer.weight = X`, `reset_parameters` and loading of a plain checkpoint.
+    initial weight is the orthonormal matrix nearest to the weight that was there. The scale is set by the options at
+    conversion, and again at `layer.weight = X`, `reset_parameters` and loading of a plain checkpoint.
 
     Rows are output filters. A convolution is its kernel flattened to `(out, in/groups * k * k)`, each of its own groups
     by itself, and a transposed convolution is brought to that form first. It is the kernel that is orthogonal, not the
     convolution as an operator. The padding row of an embedding stays as it is. With `stacked=True` a parameter
     `(E, n, d)` is E matrices, each orthogonal by itself, with its own groups, blocks and scale.
+
+    If another layer shares the tensor, it goes on with V itself. Call `orthogonalize_` on a module that contains both,
+    which keeps them tied.
 
     The weight is computed at each read. Where a forward reads it many times, as an unrolled cell does, run that inside
     `cached`, or call `register_cached(model)` once.
@@ -68,13 +72,13 @@ def orthogonal_weight_norm(
     Args:
         module: the module that owns the tensor.
         name: the tensor's name.
-        group_size: rows a group, at most `d - 1` with centring and `d` without; None for that limit.
+        group_size: rows per group, at most `d - 1` with centring and `d` without; None for that limit.
         center: subtract each row's mean first, as the paper does.
         grouping: `"balanced"` (groups as even as possible) or `"tail"` (full groups and a smaller last one).
         tall: what a weight of more rows than columns becomes: `"groups"` of orthonormal rows, or `"columns"`,
             orthonormal columns, an isometry of the input (`group_size` is None then and `center` False; blocks are
             equal).
-        scale: None; `"learned"` for a learned factor a row that starts at 1, as in the paper; `"row_norms"` for one
+        scale: None; `"learned"` for a learned factor per row that starts at 1, as in the paper; `"row_norms"` for one
             that starts at the row norms of the weight that was there, for pretrained weights; or a fixed positive
             number. A learned one is frozen where the weight is. It is a new parameter: build the optimizer after this
             call, or add it with `add_param_group`.
@@ -138,10 +142,29 @@ def warnings_last(stacklevel: int = 4) -> Iterator[None]:
         warnings.warn(entry.message, stacklevel=stacklevel)
 
 
+def _no_parameter(module: nn.Module, name: str) -> str:
+    """Return the error for a name that is none of the module's own parameters, with the likely cure."""
+    known = [key for key, _ in module.named_parameters(remove_duplicate=False)]
+    own = [key for key in known if "." not in key]
+    rule = f"{type(module).__name__} has no parameter {name!r} of its own; it has {', '.join(own) or 'none'}."
+    path, _, last = name.rpartition(".")
+    if name in known:
+        return f"{rule} Pass its submodule: orthogonal_weight_norm(module.{path}, {last!r})."
+    if name in module._buffers:
+        return f"{rule} This is a buffer: make it a torch.nn.Parameter first."
+    if near := nearest_name(name, own):
+        return f"{rule} Did you mean {near!r}?"
+    if own:
+        return f"{rule} Pass one of them."
+    return f"{rule} {'Call orthogonalize_(model) for its layers.' if known else 'Leave this module out.'}"
+
+
 def build(module: nn.Module, name: str, options: Options, *, label: str, stacked: bool = False) -> OrthogonalWeightNorm:
     """Return the parametrization for a module's tensor, all checks done and nothing changed yet."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module; got {type(module).__name__}.")
+    if not isinstance(name, str):
+        raise TypeError(f"name must be the name of a parameter, as 'weight'; got {name!r}.")
     if parametrize.is_parametrized(module, name):
         kind = type(module.parametrizations[name][0]).__name__  # type: ignore[index]
         cure = "Fold it first (orthonorm.fold_)" if kind == "OrthogonalWeightNorm" else "Remove that one first"
@@ -152,8 +175,7 @@ def build(module: nn.Module, name: str, options: Options, *, label: str, stacked
     weight = module._parameters.get(name)
     if weight is None:
         refuse_rewritten(module, name, label)
-        known = ", ".join(key for key, value in module._parameters.items() if value is not None) or "none"
-        raise ValueError(f"{type(module).__name__} has no parameter {name!r}; its parameters are: {known}.")
+        raise ValueError(_no_parameter(module, name))
     check_table(module, label)
     refuse_unsaid_stack(module, name, weight, stacked, label)
     groups, transposed = row_layout(module, name, stacked=stacked)

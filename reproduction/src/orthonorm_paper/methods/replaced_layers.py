@@ -119,7 +119,7 @@ class Choice:
         center: subtract each row's mean first.
         layers: entry of ``LAYERS``.
         initial: what V starts as, see ``OrthogonalConfig``.
-        scale: "learned" for a learned factor a row that starts at 1, a number for a fixed one, None for no factor.
+        scale: "learned" for a learned factor per row that starts at 1, a number for a fixed one, None for no factor.
         keep_norm: rescale V to its first norm after each step.
     """
 

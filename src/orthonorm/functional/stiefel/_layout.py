@@ -78,7 +78,7 @@ def matrix_layout(shape: tuple[int, ...], group_size: int | None = None, stacked
 
     Args:
         shape: shape of the weight, two dimensions or more, `(out, in/groups, *kernel)`.
-        group_size: at most this many rows a group, or `None`.
+        group_size: at most this many rows per group, or `None`.
         stacked: whether the shape is that of E matrices, `(E, n, d)`.
 
     Raises:

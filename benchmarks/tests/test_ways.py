@@ -70,7 +70,7 @@ def test_a_record_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest
         return [{"train_loss": 0.5}]
 
     monkeypatch.setattr(runs, "train", train)
-    run = runs.Run("mlp8", "OLM", 0.1, 0)
+    run = runs.Run("mlp8", "orthonorm", 0.1, 0)
     first = runs.finish(run, tmp_path, tiny("mlp8"))
     assert runs.finish(run, tmp_path, tiny("mlp8")) == first
     assert made == [run]
@@ -79,7 +79,7 @@ def test_a_record_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest
 def run_all(loss: Callable[[float], float]) -> list[dict[str, Any]]:
     """The records of a way whose training loss depends on the learning rate alone."""
     records: list[dict[str, Any]] = []
-    while missing := runs.next_runs("mlp8", "OLM", records):
+    while missing := runs.next_runs("mlp8", "orthonorm", records):
         records += [{"lr": run.lr, "seed": run.seed, "epochs": [{"train_loss": loss(run.lr)}]} for run in missing]
     return records
 
@@ -100,7 +100,7 @@ def test_a_neighbour_that_turns_out_better_by_all_seeds_gets_its_own_neighbour()
         return abs(math.log(lr / (0.03 if seed == 0 else 0.1)))
 
     records: list[dict[str, Any]] = []
-    while missing := runs.next_runs("mlp8", "OLM", records):
+    while missing := runs.next_runs("mlp8", "orthonorm", records):
         records += [{"lr": r.lr, "seed": r.seed, "epochs": [{"train_loss": loss(r.lr, r.seed)}]} for r in missing]
     seeds = Counter(record["lr"] for record in records)
     assert {lr for lr, count in seeds.items() if count == len(runs.SEEDS)} == {0.01, 0.03, 0.1, 0.3}
@@ -127,10 +127,10 @@ def record(way: str, seed: int, lr: float, loss: float, errors: Sequence[float])
 # By hand: at 0.1 the loss is lowest, the errors end at 4 to 8, and pass 8 after 1.5 epochs at the earliest. One run
 # at 0.01 has a lower loss than all, and counts for nothing.
 RECORDS = [
-    *(record("OLM", seed, 0.1, 0.2, (10.0, 6.0, 4.0 + seed)) for seed in range(5)),
-    *(record("OLM", seed, 0.3, 0.5, (10.0, 6.0, 1.0)) for seed in range(5)),
-    *(record("OLM", seed, 0.03, 0.3, (10.0, 6.0, 6.5)) for seed in range(5)),
-    record("OLM", 0, 0.01, 0.1, (10.0, 6.0, 9.0)),
+    *(record("orthonorm", seed, 0.1, 0.2, (10.0, 6.0, 4.0 + seed)) for seed in range(5)),
+    *(record("orthonorm", seed, 0.3, 0.5, (10.0, 6.0, 1.0)) for seed in range(5)),
+    *(record("orthonorm", seed, 0.03, 0.3, (10.0, 6.0, 6.5)) for seed in range(5)),
+    record("orthonorm", 0, 0.01, 0.1, (10.0, 6.0, 9.0)),
     *(record("StiefelSGD", seed, lr, lr, (9.0, 9.0, 3.0 + seed)) for seed in range(5) for lr in runs.RATES[:2]),
     *(record("StiefelSGD", 0, lr, lr, (9.0, 9.0, 3.0)) for lr in runs.SCANNED),
     *(record("Landing", seed, lr, 0.2, (9.0, 9.0, 1.0)) for seed in range(4) for lr in runs.SCANNED),
@@ -139,7 +139,7 @@ RECORDS = [
 
 def test_a_summary_is_of_the_learning_rate_with_the_lowest_training_loss_that_all_seeds_ran():
     found = summary.summaries(RECORDS)
-    one = found["mlp8", "OLM"]
+    one = found["mlp8", "orthonorm"]
     assert (one.lr, one.test_error, one.train_loss) == (0.1, 6.0, 0.2)
     assert one.orthogonality_error == pytest.approx(3e-7)
     # 10, then 6: 8 is half-way through the second epoch.
@@ -152,7 +152,7 @@ def test_a_summary_is_of_the_learning_rate_with_the_lowest_training_loss_that_al
 
 def test_the_verdict_is_that_of_paired_seeds():
     found = summary.summaries(RECORDS)
-    errors = [found["mlp8", way].test_errors for way in ("StiefelSGD", "OLM")]
+    errors = [found["mlp8", way].test_errors for way in ("StiefelSGD", "orthonorm")]
     assert lower(*errors).answer == "holds"
     assert lower(*reversed(errors)).answer == "does not hold"
 
@@ -167,7 +167,9 @@ def test_the_page_is_the_same_from_packed_records_and_says_what_did_not_run(tmp_
     rows = [{"problem": problem, "way": way, **row} for problem in PROBLEMS for way in WAYS]
     (out / "ways.json").write_text(json.dumps({"machine": {"threads": 1}, "rounds": 1, "load": 0.1, "rows": rows}))
     text = page.publish(made.parent, out).read_text()
-    assert "| OLM | 0.1 | 6.0 (4.0 to 8.0) | 0.2 | 1.5 | 0.945 | 10 | 2.00 | 1.00 | 3.0e-07 | 0.03 to 0.3 |" in text
+    assert (
+        "| orthonorm | 0.1 | 6.0 (4.0 to 8.0) | 0.2 | 1.5 | 0.945 | 10 | 2.00 | 1.00 | 3.0e-07 | 0.03 to 0.3 |" in text
+    )
     assert "| torch cayley | not run |" in text
     assert "| Landing | not run |" in text
     assert (out / "ways.png").stat().st_size > 0
@@ -183,7 +185,7 @@ def test_the_page_is_the_same_from_packed_records_and_says_what_did_not_run(tmp_
 
 def test_the_guidance_names_the_ways_that_beat_olm():
     found = summary.summaries(RECORDS)
-    measured = {("mlp8", "OLM"): {"seconds a step": 0.02}, ("mlp8", "StiefelSGD"): {"seconds a step": 0.01}}
+    measured = {("mlp8", "orthonorm"): {"seconds a step": 0.02}, ("mlp8", "StiefelSGD"): {"seconds a step": 0.01}}
     lines = guidance.guidance(found, measured, {"mlp8": "an MLP", "vgg-5k": "VGG"})
     # StiefelSGD: lower by 1 in every seed, exact, and quicker.
     named = [line for line in lines if line.startswith("- an MLP")]

@@ -47,4 +47,4 @@ _FAMILIES = {
 def _colour(way: str) -> str:
     if way.startswith(("plain", "soft", "torch Muon")):
         return _FREE
-    return _PARAMETRIZED if way.startswith(("OLM", "torch", "geotorch")) else _MANIFOLD
+    return _PARAMETRIZED if way.startswith(("OLM", "orthonorm", "torch", "geotorch")) else _MANIFOLD

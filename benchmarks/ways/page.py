@@ -168,7 +168,10 @@ initialization. The learning rates are a factor of three apart: one seed widens 
 two others, then five seeds run at the best and its neighbours. The best one has the lowest mean training loss,
 never the lowest test error.
 
-**lower** or higher: the test error is lower or higher than that of OLM by the exact sign-flip test on five paired
+**orthonorm** is `orthogonal_weight_norm(module, name, tall="columns")`: orthonormal rows, or columns of a tall matrix,
+without centring. **OLM, centred** is the paper's method: centred rows in groups of at most 64.
+
+**lower** or higher: the test error is lower or higher than that of orthonorm by the exact sign-flip test on five paired
 seeds (5%, one-sided, no correction for the number of comparisons). Seconds to a test error are its epochs,
 interpolated, times the seconds of a step, which were measured apart from the training, all ways by turns.
 

@@ -82,7 +82,7 @@ def _penalty(model: nn.Module, targets: list[Target], lr: float) -> Training:
     return Training(_free(model, targets, lr).optimizers, penalty)
 
 
-def _olm(scale: float | None = None) -> Way:
+def _reparametrized(scale: float | None = None) -> Way:
     def way(model: nn.Module, targets: list[Target], lr: float) -> Training:
         _orthonormal(targets)
         for module, name in targets:
@@ -90,6 +90,15 @@ def _olm(scale: float | None = None) -> Way:
         return Training([SGD(on.param_groups(model), lr, MOMENTUM)], scale=scale or 1.0)
 
     return way
+
+
+def _olm(model: nn.Module, targets: list[Target], lr: float) -> Training:
+    """The paper's centred rows, in groups of at most 64 where a row is long enough."""
+    _orthonormal(targets)
+    for module, name in targets:
+        d = module.get_parameter(name)[0].numel()
+        on.orthogonal_weight_norm(module, name, center=True, group_size=min(64, d - 1))
+    return Training([SGD(on.param_groups(model), lr, MOMENTUM)])
 
 
 def _on_matrices(
@@ -176,8 +185,9 @@ WAYS: dict[str, Way] = {
     "plain, He initialization": _he,
     "torch Muon, free weights": _muon,
     "soft penalty": _penalty,
-    "OLM": _olm(),
-    "OLM, scale 1.414": _olm(1.414),
+    "OLM, centred": _olm,
+    "orthonorm": _reparametrized(),
+    "orthonorm, scale 1.414": _reparametrized(1.414),
     "torch cayley": _torch("cayley"),
     "torch matrix_exp": _torch("matrix_exp"),
     "torch householder": _torch("householder"),

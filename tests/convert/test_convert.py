@@ -288,7 +288,7 @@ WRONG: dict[str, tuple[nn.Module | str, Any, Any, type[Exception], str]] = {
         on.OLMConfig,
         None,
         TypeError,
-        r"must be an OrthogonalConfig; got the class OLMConfig\. Write",
+        r"must be an OrthogonalConfig; got the class OLMConfig\. Write OLMConfig\(\)",
     ),
     "not a filter": (mlp(), None, "conv", TypeError, r"filter_fn must be a function .*; got 'conv'"),
     "filter of one": (

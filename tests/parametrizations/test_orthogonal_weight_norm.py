@@ -665,6 +665,7 @@ WRONG = {
     "scale infinite": (norm(scale=float("inf")), ValueError, r"positive number; got inf"),
     "scale NaN": (norm(scale=float("nan")), ValueError, r"positive number; got nan"),
     "center a number": (norm(center=1), TypeError, r"center must be True or False; got 1"),
+    "scale slip": (norm(scale="rownorms"), ValueError, r"got 'rownorms'\. Write scale='row_norms'"),
     "scale text": (norm(scale="learn"), ValueError, r"positive number; got 'learn'"),
     "blocks do not divide": (norm(blocks=3), ValueError, r"must divide the 8 rows; got 3\. Give the sizes"),
     "blocks of zero": (norm(blocks=0), ValueError, r"at least 1, or None for no blocks; got 0"),

@@ -135,7 +135,8 @@ def _decide(
     config = OrthogonalConfig() if config is None else config
     if not isinstance(config, OrthogonalConfig):
         got = f"the class {config.__name__}" if isinstance(config, type) else type(config).__name__
-        raise TypeError(f"config must be an OrthogonalConfig; got {got}. Write OrthogonalConfig(), with its brackets.")
+        cure = config.__name__ if isinstance(config, type) else "OrthogonalConfig"
+        raise TypeError(f"config must be an OrthogonalConfig; got {got}. Write {cure}(), with its brackets.")
     if filter_fn is not None:
         _check_filter(filter_fn)
     return decide(model, config, filter_fn, exclude)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from orthonorm._nearest_name import nearest_name
 from orthonorm.functional._rows import is_sharded
 
 __all__ = [
@@ -105,7 +106,8 @@ def check_scale(scale: object) -> None:
         raise TypeError(f"{rule} Write {'scale=' + repr('learned') if scale else 'scale=None'}.")
     if isinstance(scale, str):
         if scale not in ("learned", "row_norms"):
-            raise ValueError(f"{rule} Write scale='learned'.")
+            near = nearest_name(scale, ("learned", "row_norms")) or "learned"
+            raise ValueError(f"{rule} Write scale={near!r}.")
     elif scale is not None:
         if not isinstance(scale, int | float):
             raise TypeError(f"{rule} Write a tensor as float(scale), and no scale as None.")

@@ -1,4 +1,4 @@
-"""Where orthonorm loses, from the records, and when to take another way."""
+"""Where OLM loses, from the records, and when to take another way."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from .ways import WAYS
 
 __all__ = ["OURS", "guidance"]
 
-OURS = "orthonorm"
+OURS = "OLM, centred"
 # Largest |W W^T - I| of what counts as orthogonal in float32: it passes the exact ways, and not landing.
 _EXACT = 1e-5
-# Share of orthonorm's step below which a step counts as shorter: less is noise of the times.
+# Share of OLM's step below which a step counts as shorter: less is noise of the times.
 _QUICKER = 0.9
 
 Found = Mapping[tuple[str, str], Summary]
@@ -21,8 +21,8 @@ Measured = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def guidance(found: Found, measured: Measured, titles: Mapping[str, str]) -> list[str]:
-    """The lines of the section on when to take another way than orthonorm."""
-    lines = ["## When to take another way than orthonorm", ""]
+    """The lines of the section on when to take another way than OLM."""
+    lines = ["## When to take another way than OLM", ""]
     for question, advice, answer in _QUESTIONS:
         lines += [f"**{question}** {advice}", ""]
         for problem, title in titles.items():
@@ -31,7 +31,7 @@ def guidance(found: Found, measured: Measured, titles: Mapping[str, str]) -> lis
                 better = [way for way in names if answer(found, measured, problem, way)]
                 lines.append(f"- {title}: {'; '.join(better) or 'none'} (of {len(names)} that ran).")
             else:
-                lines.append(f"- {title}: orthonorm has not run.")
+                lines.append(f"- {title}: OLM has not run.")
         lines.append("")
     return lines
 
@@ -62,13 +62,13 @@ def _inexact_and_quicker(found: Found, measured: Measured, problem: str, way: st
 _QUESTIONS: tuple[tuple[str, str, Callable[[Found, Measured, str, str], bool]], ...] = (
     (
         "Is test error all that counts?",
-        "These ways end at a lower test error than orthonorm by the rule. Take one of them.",
+        "These ways end at a lower test error than OLM by the rule. Take one of them.",
         _more_accurate,
     ),
     (
         "Must the weights be orthogonal, and is time short?",
-        f"These ways are orthogonal to {_EXACT:g} throughout, their step is at least 10% shorter than orthonorm's, and "
-        "no higher test error is shown. Take one of them if you can use its optimizer; orthonorm works with every "
+        f"These ways are orthogonal to {_EXACT:g} throughout, their step is at least 10% shorter than OLM's, and "
+        "no higher test error is shown. Take one of them if you can use its optimizer; OLM works with every "
         "optimizer.",
         _as_exact_and_quicker,
     ),

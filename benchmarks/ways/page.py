@@ -169,9 +169,10 @@ two others, then five seeds run at the best and its neighbours. The best one has
 never the lowest test error.
 
 **orthonorm** is `orthogonal_weight_norm(module, name, tall="columns")`: orthonormal rows, or columns of a tall matrix,
-without centring. **OLM, centred** is the paper's method: centred rows in groups of at most 64.
+without centring. **OLM, centred** is the paper's method: centred rows in groups of at most 64. The tables show the
+orthogonality error of the whole weight, which is large there: rows of different groups are not orthogonal.
 
-**lower** or higher: the test error is lower or higher than that of orthonorm by the exact sign-flip test on five paired
+**lower** or higher: the test error is lower or higher than that of OLM by the exact sign-flip test on five paired
 seeds (5%, one-sided, no correction for the number of comparisons). Seconds to a test error are its epochs,
 interpolated, times the seconds of a step, which were measured apart from the training, all ways by turns.
 

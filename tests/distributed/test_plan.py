@@ -245,3 +245,13 @@ def test_a_name_of_a_model_needs_torchvision(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "torchvision.models", None)
     with pytest.raises(ImportError, match=r"resnet50.*torchvision"):
         converted_model("resnet50", on.OrthogonalConfig())
+
+
+def test_the_command_plans_a_shared_parameter_of_a_file_once(tmp_path: Path):
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    model[1].weight = model[0].weight
+    on.orthogonalize_(model, filter_fn=lambda module, _: isinstance(module, torch.nn.Linear))
+    torch.save(model.state_dict(), tmp_path / "tied.pt")
+    for setup in ("divide", "shard"):
+        output = command(str(tmp_path / "tied.pt"), "--ranks", "2", "--setup", setup).output
+        assert output.startswith(str(plan(model, 2, setup=setup)))

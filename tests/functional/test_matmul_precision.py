@@ -1,5 +1,7 @@
 """The setting of float32 products: full where the library computes, the user's everywhere else, in every thread."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optim.problems import noise, on_manifold
+from orthonorm.functional import _matmul_precision as matmul_precision
 from orthonorm.functional import orthonormalize
-from orthonorm.functional._matmul_precision import full_float32
+from orthonorm.functional._matmul_precision import full_float32, products_are_reduced
 from orthonorm.optim import StiefelSGD
 
 # Since torch 2.9 the precision of products is a tree of settings; before, there is one for all.
@@ -201,3 +204,32 @@ def test_what_fails_leaves_the_users_settings(compute, fresh_settings):
     with pytest.raises(KeyboardInterrupt):
         compute(fail)
     assert precisions() == asked
+
+
+@pytest.mark.parametrize("ask", [ASKED["high"], ASKED.get("the root")], ids=["high", "the root"])
+def test_what_is_traced_while_a_thread_computes_sees_the_users_setting(ask, fresh_settings):
+    if ask is None:
+        pytest.skip("before torch 2.9")
+    ask()
+    with full_float32(torch.device("cpu"), torch.float32):
+        assert products_are_reduced()
+    assert products_are_reduced()
+    fresh_settings()
+    assert not products_are_reduced()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_process_that_is_forked_while_a_thread_computes_has_the_users_setting(fresh_settings):
+    torch.set_float32_matmul_precision("high")
+    expected = precisions()
+    with full_float32(torch.device("cpu"), torch.float32), matmul_precision._RAISED._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            right = precisions() == expected
+            with full_float32(torch.device("cpu"), torch.float32):
+                right &= precisions()[0] in FULL
+            os._exit(0 if right and precisions() == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    assert precisions() == expected

@@ -269,3 +269,13 @@ none: Any = None
 def test_what_cannot_be_cached_is_refused(call: Callable[[], Any], exception: type[Exception], message: str):
     with pytest.raises(exception, match=message), call():
         raise AssertionError
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_scripted_submodule_is_no_hindrance():
+    model = nn.Sequential(on.OrthogonalLinear(8, 4), torch.jit.script(nn.Linear(4, 4)))
+    with on.cached(model):
+        assert model[0].weight is model[0].weight
+    on.register_cached(model)
+    assert model(torch.zeros(1, 8)).shape == (1, 4)
+    assert [row.weight for row in on.inspect(model).layers] == ["0.weight"]

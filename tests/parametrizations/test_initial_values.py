@@ -253,3 +253,9 @@ def test_training_that_is_resumed_goes_on_bit_for_bit():
     second.load_state_dict(saved[0])
     other.load_state_dict(saved[1])
     assert steps(second, other) == expected
+
+
+def test_a_table_of_nothing_but_its_padding_row_stays_what_it_is():
+    table = on.orthogonal_weight_norm(nn.Embedding(1, 8, padding_idx=0))
+    assert torch.equal(weight(table), torch.zeros(1, 8))
+    assert on.inspect(table).layers[0].v_norm == 0

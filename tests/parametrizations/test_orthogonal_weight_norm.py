@@ -604,7 +604,7 @@ WRONG = {
     "of a submodule": (
         norm(nn.Sequential(nn.Linear(4, 4)), "0.weight"),
         ValueError,
-        r"'0\.weight' of its own; it has none\. Pass its submodule: .*\(module\.0, 'weight'\)",
+        r"'0\.weight' of its own; it has none\. Pass its submodule: .*\(module\.get_submodule\('0'\), 'weight'\)",
     ),
     "a model": (norm(nn.Sequential(nn.Linear(4, 4))), ValueError, r"it has none\. Call orthogonalize_\(model\)"),
     "a buffer": (norm(nn.BatchNorm1d(4), "running_mean"), ValueError, r"This is a buffer: make it a torch\.nn\.Param"),

@@ -259,6 +259,18 @@ def test_a_question_is_answered_seed_by_seed(question: Question, records: list[R
     assert found.numbers.startswith(numbers)
 
 
+def test_a_variation_needs_all_seeds_unless_the_seeds_are_what_it_varies():
+    two = [one for one in two_methods([0.1, 0.2, 0.3]) if one.run.seed < 2]
+
+    def judged(name: str) -> str:
+        runs = [dataclasses.replace(one.run, experiment=name) for one in two]
+        named = [changed(one, id=run.id, run=run.to_json()) for one, run in zip(two, runs, strict=True)]
+        return judge(LOWER, list(cells(named))).numbers
+
+    assert judged("copying-bf16-mixed") == judged("copying-epochs9") == "not every run is recorded"
+    assert judged("copying-seeds2").startswith("0.1 against 0.4")
+
+
 def test_the_report_says_what_the_records_show(tmp_path: Path):
     for one in two_methods([0.1, 0.2, 0.3], seconds=0.2):
         write_record(tmp_path / "records", one)

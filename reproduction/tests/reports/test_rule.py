@@ -100,3 +100,10 @@ def test_a_best_learning_rate_at_the_edge_is_listed():
     assert edge({0.1: 0.5}) == []
     # Never below 90% of guessing: exempt.
     assert edge({0.1: 2.3, 0.5: 2.2}) == []
+
+
+def test_a_learning_rate_of_one_seed_is_no_best_at_an_edge():
+    whole = [
+        record("OLM", lr, (2.3, loss), seed=s) for lr, loss in ((0.1, 0.5), (0.5, 0.3), (1.0, 0.4)) for s in (0, 1)
+    ]
+    assert edges([*whole, record("OLM", 2.0, (2.3, 0.1), seed=0)]) == []

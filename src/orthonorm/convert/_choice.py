@@ -81,5 +81,4 @@ def default_filter(model: nn.Module) -> Filter:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     reason = reasons_to_leave(model)
-    orthogonal = {id(module) for _, module, _, _ in orthogonal_weights(model)}
-    return lambda module, _: id(module) not in orthogonal and reason(module) is None
+    return lambda module, _: reason(module) is None and next(orthogonal_weights(module), None) is None

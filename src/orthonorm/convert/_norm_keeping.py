@@ -129,7 +129,7 @@ def _held(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[str, Orthogo
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for key, module, name, owner in orthogonal_weights(model):
         V = unconstrained(module, name)
-        if id(V) in held and V.numel():
+        if id(V) in held and owner.rows(V).numel():
             yield key, owner, V
 
 

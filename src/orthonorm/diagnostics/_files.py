@@ -131,9 +131,11 @@ def owners_in_file(
         FileNotFoundError, ValueError, ImportError: as `inspect_file`.
     """
     contents = read_file(path)
-    found = []
+    found, first = [], {}
     for plain, key in _weights(path, contents.tensors)[0].items():
         V, saved = contents.tensors[key], saved_rows(contents.metadata, key)
+        # A parameter that layers share is read as two tensors of one memory.
+        V = first.setdefault((V.untyped_storage().data_ptr(), V.storage_offset(), V.shape, V.stride()), V)
         if saved and remembered:
             owner = saved_owner(plain, V, saved, None)
         else:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from os import PathLike
 
 import torch
 from jaxtyping import Float
@@ -157,6 +158,10 @@ def inspect(model: nn.Module) -> Inspection:
 
     Source: the quantities of equation (3) of the paper.
     """
+    if isinstance(model, str | PathLike):
+        raise TypeError(
+            f"model must be a torch.nn.Module; got {type(model).__name__}. For a file call orthonorm.inspect_file."
+        )
     return Inspection(tuple(report_weight(key, owner, V) for key, owner, V in _weights(model)), _behind(model))
 
 
@@ -201,7 +206,7 @@ def report_weight(key: str, owner: OrthogonalWeightNorm, V: Tensor) -> LayerRepo
         columns=owner.columns > 0,
         error=_error(owner, unit),
         condition_number=_largest([1.0, *numbers]),
-        v_norm=float(frobenius_norm(rows)) / math.sqrt(rows.shape[:-1].numel()) if V.numel() else 0.0,
+        v_norm=float(frobenius_norm(rows)) / math.sqrt(rows.shape[:-1].numel()) if rows.numel() else 0.0,
         w_norm=_largest([0.0, *map(largest_singular_value, in_float64(W))]),
         scale=_scale_range(owner.factor()),
     )

@@ -1,5 +1,6 @@
 """Matrix products in full float32 where the library computes, whatever precision the process has asked for."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,17 +23,11 @@ _REDUCED = {"tf32", "bf16", "high", "medium"}
 # while this one computes.
 
 
-def products_are_reduced() -> bool:
-    """Return whether torch may compute float32 matrix products in TF32 or bfloat16."""
+def _are_reduced_now() -> bool:
     try:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # it was set for one backend, which this function does not tell
         return True
-
-
-# What torch.compiler.assume_constant_result does, which would import the compiler. Compiled code has a guard on the
-# setting, and is compiled again for another.
-products_are_reduced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class _Setting(NamedTuple):
@@ -64,7 +59,7 @@ class _Raised:
     def is_needed(self) -> bool:
         """Return whether products are reduced now, or will be once other threads are done."""
         with self._lock:
-            return bool(self._before) or products_are_reduced()
+            return bool(self._before) or _are_reduced_now()
 
     def begin(self, user: object, device: torch.device) -> None:
         with self._lock:
@@ -83,9 +78,27 @@ class _Raised:
                     setting.write(*setting.place, value)
                 self._before.clear()
 
+    def begin_in_child(self) -> None:
+        """Restore in a forked process what threads had raised that are not in it; they may have held the lock."""
+        self._lock = threading.Lock()
+        self._users.clear()
+        self.end(None)
+
 
 # One for the process, because the settings are the process's: what a thread alone saves and restores another undoes.
 _RAISED = _Raised()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RAISED.begin_in_child)
+
+
+def products_are_reduced() -> bool:
+    """Return whether torch may compute float32 matrix products in TF32 or bfloat16, now or once threads are done."""
+    return _RAISED.is_needed()
+
+
+# What torch.compiler.assume_constant_result does, which would import the compiler. Compiled code has a guard on
+# torch.set_float32_matmul_precision, and is compiled again for another value. A setting of one backend has no guard.
+products_are_reduced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def full_float32(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[None]:
@@ -93,7 +106,7 @@ def full_float32(device: torch.device, dtype: torch.dtype) -> AbstractContextMan
 
     Where no reduced precision is in force nothing is changed, nor for float64, which has none.
     """
-    return _raised(device) if dtype != torch.float64 and _RAISED.is_needed() else nullcontext()
+    return _raised(device) if dtype != torch.float64 and products_are_reduced() else nullcontext()
 
 
 @contextmanager

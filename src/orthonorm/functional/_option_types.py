@@ -35,5 +35,5 @@ def check_tall(tall: str, *, group_size: int | None, center: bool) -> None:
         raise ValueError(
             "group_size must be None and center False with tall='columns', which takes a tall weight as one matrix and "
             f"whose columns centring would disturb; got group_size={group_size} and center={center}. Pass "
-            "group_size=None and center=False (OLMConfig sets both), or tall='groups'."
+            "group_size=None and center=False, which are not the defaults of OLMConfig, or tall='groups'."
         )

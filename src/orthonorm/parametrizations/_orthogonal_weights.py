@@ -1,7 +1,6 @@
 """The orthogonal weights of a model, and the unconstrained parameter that each is computed from."""
 
 from collections.abc import Iterator
-from os import PathLike
 from typing import Any
 
 from torch import nn
@@ -18,11 +17,12 @@ def orthogonal_weights(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, 
         TypeError: if `model` is not a module.
     """
     if not isinstance(model, nn.Module):
-        cure = " For a file call orthonorm.inspect_file." if isinstance(model, str | PathLike) else ""
-        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.{cure}")
+        raise TypeError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     for fqn, module in model.named_modules():
-        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it.
-        own: Any = module._modules.get("parametrizations") or {}
+        # Not as an attribute: a wrapper that hands on what it has not itself would show those of the module in it. And
+        # not by `get`, which the submodules of a scripted module do not have.
+        children = module._modules
+        own: Any = children["parametrizations"] if "parametrizations" in children else {}  # noqa: SIM401
         for name, parametrizations in own.items():
             if isinstance(parametrizations[0], OrthogonalWeightNorm):
                 yield f"{fqn}.{name}" if fqn else name, module, name, parametrizations[0]

@@ -148,8 +148,8 @@ def _no_parameter(module: nn.Module, name: str) -> str:
     own = [key for key in known if "." not in key]
     rule = f"{type(module).__name__} has no parameter {name!r} of its own; it has {', '.join(own) or 'none'}."
     path, _, last = name.rpartition(".")
-    if name in known:
-        return f"{rule} Pass its submodule: orthogonal_weight_norm(module.{path}, {last!r})."
+    if name in known and not path.startswith("parametrizations"):
+        return f"{rule} Pass its submodule: orthogonal_weight_norm(module.get_submodule({path!r}), {last!r})."
     if name in module._buffers:
         return f"{rule} This is a buffer: make it a torch.nn.Parameter first."
     if near := nearest_name(name, own):

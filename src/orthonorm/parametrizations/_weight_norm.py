@@ -226,7 +226,8 @@ class OrthogonalWeightNorm(nn.Module):
             TypeError: if `weight` is sharded among ranks.
         """
         full = self.complete(weight)
-        if self.options.initial == "weight" or weight.numel() == 0 or not bool(torch.isfinite(weight).all()):
+        empty = self.rows(weight).numel() == 0
+        if self.options.initial == "weight" or empty or not bool(torch.isfinite(weight).all()):
             return full
         with torch.no_grad():
             # In float64, so that V is rounded once: its condition number is then 1 to the last digit.

@@ -59,7 +59,7 @@ def edges(records: Iterable[Record]) -> list[tuple[Run, str]]:
         kinds.setdefault(dataclasses.replace(cell.run, lr=0.0), []).append(cell)
     found = []
     for tried in kinds.values():
-        top = best(tried, "train_loss")
+        top = best(complete(tried), "train_loss")
         rates = sorted(cell.run.lr for cell in tried)
         if len(rates) < 2 or top is None or top.mean("train_loss") >= LEARNED * guessing_loss(top.run.dataset):
             continue

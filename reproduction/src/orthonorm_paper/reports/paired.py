@@ -62,9 +62,7 @@ COMPARED = {
         f"{_ONE_CHOICE}, and the last ones are free weights.",
     ),
     "ablation-vgg-5k": Compared(
-        "one choice at a time, VGG-style network at a quarter of its width",
-        ("orthonorm",),
-        f"{_ONE_CHOICE}, and the last ones are other ways to orthogonal weights.",
+        "one choice at a time, VGG-style network at a quarter of its width", ("orthonorm",), f"{_ONE_CHOICE}."
     ),
     "ablation-rows-5k": Compared(
         "one choice at a time, the recurrent weight of an RNN", ("recurrent-orthonorm",), f"recurrent-{_ONE_CHOICE}."

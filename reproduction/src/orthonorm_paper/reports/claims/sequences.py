@@ -14,6 +14,7 @@ from orthonorm_paper.records.cells import Cell, best
 from orthonorm_paper.records.files import Record
 from orthonorm_paper.records.sequences import METHODS, SEEDS
 from orthonorm_paper.records.stability import complete
+from orthonorm_paper.records.variations import base_name
 from orthonorm_paper.reports.figures.mean_curves import curve, epochs_to
 
 from .rule import UNDECIDED, SeedAnswer, Verdict, decide
@@ -68,8 +69,9 @@ def judge(question: Question, cells: Sequence[Cell]) -> Verdict:
         return Verdict({}, UNDECIDED, "not every run is recorded")
     if own is None or other is None:
         return Verdict({}, UNDECIDED, "every run of one diverged")
-    # A variation has the seeds that it was given.
-    if not own.seeds == other.seeds == list(SEEDS.get(own.run.experiment, own.seeds)):
+    # A variation of the seeds has those that it was given.
+    name = own.run.experiment
+    if not own.seeds == other.seeds == (own.seeds if "-seeds" in name else list(SEEDS[base_name(name)])):
         return Verdict({}, UNDECIDED, "not every run is recorded")
     seconds = epoch_seconds(cells, question.method), epoch_seconds(cells, question.than)
     pairs = zip(own.records, other.records, strict=True)

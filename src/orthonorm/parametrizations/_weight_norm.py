@@ -226,8 +226,7 @@ class OrthogonalWeightNorm(nn.Module):
             TypeError: if `weight` is sharded among ranks.
         """
         full = self.complete(weight)
-        empty = self.rows(weight).numel() == 0
-        if self.options.initial == "weight" or empty or not bool(torch.isfinite(weight).all()):
+        if self.options.initial == "weight" or not self.rows(weight).numel() or not bool(torch.isfinite(weight).all()):
             return full
         with torch.no_grad():
             # In float64, so that V is rounded once: its condition number is then 1 to the last digit.

@@ -22,8 +22,9 @@ help: ## List the commands
 demo: $(DEMO) ## Train orthogonal and plain networks on real digits and compare them (main job)
 	$(BIN)/orthonorm-paper demo
 
+# Not the tests with other libraries (tests/loaders): to import those takes as long as many tests.
 quick: format-check lint ## Run format, lint and the library's fast tests (two minutes): what one runs while working
-	ORTHONORM_HYPOTHESIS=quick $(PYTEST) -q -m "not (slow or ranks or docs or compiled or nightly)" src tests
+	ORTHONORM_HYPOTHESIS=quick $(PYTEST) -q -m "not (slow or ranks or docs or compiled or nightly)" --ignore tests/loaders src tests
 
 test: check docs pytest seeded-faults ## Run all that guards a user: checks, site, tests, seeded faults (15 minutes)
 

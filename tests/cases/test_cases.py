@@ -22,6 +22,7 @@ EQUAL_EIGENVALUES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["eigh", "newton"])
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("start", EQUAL_EIGENVALUES.values(), ids=EQUAL_EIGENVALUES)

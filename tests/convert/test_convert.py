@@ -234,6 +234,7 @@ def test_a_warning_names_the_layer():
         on.orthogonalize_(model)
 
 
+@pytest.mark.slow
 def test_resnet18_converts_and_trains_a_step():
     model = torchvision.models.resnet18(num_classes=10)
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}

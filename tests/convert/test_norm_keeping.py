@@ -115,6 +115,7 @@ def test_w_goes_where_a_loop_by_hand_takes_it(make: Any, by_hand: Callable[[Tens
     torch.testing.assert_close(free(layer).detach(), by_hand(V, 10, lr), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_step_of_w_stays_where_v_would_grow():
     # Targets that no weight fits: the gradient keeps its size, and only |V| decides how far W moves.
     moved = {}

@@ -150,6 +150,7 @@ def spectra() -> dict[str, torch.Tensor]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", spectra())
 def test_the_largest_singular_value_is_lapacks_for_small_and_large_matrices(name: str):
     X = spectra()[name]

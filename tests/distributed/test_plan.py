@@ -67,6 +67,7 @@ def splits(costs: list[int], ranks: int) -> set[tuple[int, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", ["divide", "shard"])
 def test_a_cluster_of_1024_ranks_is_simulated(setup: str):
     model = networks.large("resnet50", values=False)
@@ -186,6 +187,7 @@ def test_the_command_plans_a_checkpoint_plain_or_converted(tmp_path: Path):
         assert command(str(tmp_path / name), *options).output.startswith(f"{wanted}\ntaken from the file: ")
 
 
+@pytest.mark.slow
 def test_the_command_leaves_out_what_cannot_be_sharded(tmp_path: Path):
     name = "maskrcnn_resnet50_fpn"  # its masks are made by a transposed convolution
     with torch.device("meta"):

@@ -72,6 +72,7 @@ def table(name: str) -> list[str]:
     return rows
 
 
+@pytest.mark.slow
 def test_the_table_is_the_planners():
     inside = PAGE.read_text().split("<!-- plan: resnet50, 64 -->\n")[1].split("<!-- end -->")[0]
     assert inside.splitlines()[2:] == table("resnet50")

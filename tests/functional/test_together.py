@@ -53,6 +53,7 @@ def test_more_than_a_block_and_more_than_is_joined(method: str):
         torch.testing.assert_close(W @ W.mT, torch.eye(16).expand(len(W), 16, 16), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_second_derivatives_reach_every_weight():
     weights = network("eigh")[:4]
     coefficients = [torch.randn_like(weight.V) for weight in weights]

@@ -55,11 +55,10 @@ def default_filter(model: nn.Module) -> Filter:
     """Return the filter that `orthogonalize_` uses by default: each layer except those with nothing to gain.
 
     It takes every Linear, convolution and attention projection. Left out are the output layer (`conversion_plan` shows
-    which one, and how it is known), depthwise convolutions, layers of fewer than 3 inputs per row, and those that were
-    orthogonal when it was made. Recurrent and
-    embedding layers are taken only when a filter chooses them, because an orthogonal gate or table changes what the
-    model can represent. A filter replaces this one: write `lambda m, name: usual(m, name) or isinstance(m, nn.GRU)`
-    to take a recurrent layer as well.
+    which one, and how it is known), depthwise convolutions, layers of fewer than 3 inputs per row, and modules that
+    hold an orthogonal weight already. Recurrent and embedding layers are taken only when a filter chooses them, because
+    an orthogonal gate or table changes what the model can represent. A filter replaces this one: write
+    `lambda m, name: usual(m, name) or isinstance(m, nn.GRU)` to take a recurrent layer as well.
 
     Args:
         model: the whole model, which names its output layers.
